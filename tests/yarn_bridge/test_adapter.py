@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.elastic.stores import checkpoints
 from horae.elastic.stores.store import FolderStore
-from horae.port import FixConfiguration, JobState, Never, PortError, TryLater, attend
+from horae.port import FixConfiguration, JobState, Never, ObservedJob, PortError, TryLater, attend
 from tests.yarn_bridge.memory_site import SPEC, Site, instances
-from yarn_bridge.clients.records import Instance
+from yarn_bridge.clients.errors import refusal
+from yarn_bridge.clients.records import Instance, NodeReport
 from yarn_bridge.jobs.state_machine import RENEWED
 
 
@@ -395,6 +399,27 @@ def test_a_record_that_changed_is_read_again_until_it_was_read(site: Site) -> No
     assert (seen.state, seen.allocation) == (JobState.STARTING, {"n1": 1})
 
 
+def test_checkpoints_that_fail_are_told_while_they_do(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1, "n2": 1}, 1)
+    site.look()
+    names = site.register()
+    assert site.look().state is JobState.RUNNING
+    value = {"epoch": 1, "state": "running", "exit_code": 0, "checkpoint": None, "time_s": 1.0}
+    site.tell(f"acks/{names[0]}", {**value, "text": "the quota of space there is used up"})
+    told = site.look()
+    assert told.native == f"{CHECKPOINTS_FAIL}the quota of space there is used up"
+    assert (told.state, site.gate()["state"]) == (JobState.RUNNING, "open"), "it trains on"
+    site.tell(f"acks/{names[0]}", {**value, "text": ""})
+    told = site.look()
+    assert (told.state, told.native.split(",")[0]) == (JobState.RUNNING, "open")
+    site.tell(f"acks/{names[0]}", {**value, "text": "full"})
+    site.port.checkpoint_and_stop("job", 5.0)
+    assert site.look().state is JobState.STOPPING, "a word of trouble is no end"
+    site.acknowledge(names, 1, "stopped", 86, step=40.0)
+    assert (site.look().exit_code, site.look().native) == (86, "")
+
+
 def test_workers_hear_of_a_stop_whose_writing_broke_off(site: Site) -> None:
     """HDFS took the record, and went away before the gate."""
     site.port.submit("job", SPEC)
@@ -411,6 +436,44 @@ def test_workers_hear_of_a_stop_whose_writing_broke_off(site: Site) -> None:
     assert site.gate()["state"] == "stop"
     site.acknowledge(names, 1, "stopped", 86, step=40.0)
     assert site.look().exit_code == 86
+
+
+def test_a_manager_that_cannot_list_its_nodes_now_loses_no_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while one of them has come and not said a word yet: every other look is refused, and a resize goes on."""
+    site.port.submit("job", SPEC)
+    body = {"exception": "NullPointerException", "message": '"SchedulerNodeReport.getUtilization()" is null'}
+    said = refusal(503, json.dumps({"RemoteException": body}).encode()).error("reading the nodes")
+    asked, nodes = count(), site.yarn.nodes
+
+    def some_nodes() -> list[NodeReport]:
+        if next(asked) % 2:
+            return nodes()
+        raise said
+
+    def until(state: JobState) -> ObservedJob:
+        for _ in range(30):
+            site.now_s += 3.0
+            with suppress(TryLater):
+                seen = attend(site.port).jobs[0]
+                assert seen.state not in (JobState.LOST, JobState.FAILED)
+                if seen.state is state:
+                    return seen
+        raise AssertionError(f"it is not {state}")
+
+    monkeypatch.setattr(site.yarn, "nodes", some_nodes)
+    with pytest.raises(TryLater, match="getUtilization"):
+        attend(site.port)
+    until(JobState.QUEUED)
+    site.port.start("job", {"n1": 1, "n2": 1}, 1)
+    until(JobState.STARTING)
+    names = site.register()
+    until(JobState.RUNNING)
+    site.port.reshape("job", {"n2": 1}, 2)
+    until(JobState.STOPPING)
+    site.acknowledge(names, 1, "stopped", 86, step=40.0)
+    seen = until(JobState.RUNNING)
+    assert (seen.epoch, seen.allocation, seen.checkpoint and seen.checkpoint.step) == (2, {"n2": 1}, 40.0)
+    assert site.calls["create"] == 1
 
 
 def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from horae.port import Due, FixConfiguration, JobId, Observation, PortError, TryLater
+from horae.port import Due, FixConfiguration, JobId, Observation, ObservedJob, PortError, TryLater
 from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Node
 from yarn_bridge.clients.errors import Gone
@@ -26,7 +26,16 @@ from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, Lessons, below, held_by, holdings, shut
 from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
-from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, Facts, Step, is_worn, next_step, suspicious, workers_of
+from yarn_bridge.jobs.state_machine import (
+    RENEW_WHEN_MOVED,
+    Facts,
+    Step,
+    checkpoint_trouble,
+    is_worn,
+    next_step,
+    suspicious,
+    workers_of,
+)
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
 from yarn_bridge.jobs.token_life import TokenLife
 from yarn_bridge.options import SERVICES, SLICES, Options
@@ -134,13 +143,17 @@ class Observer:
         return Observation(
             now_s=self._clock(),
             nodes=self.nodes,
-            jobs=tuple(observed(each.record, each.spec, self.nodes, self._page(each)) for each in mine),
+            jobs=tuple(self._observed(each) for each in mine),
             claim=self._claim[1],
             notes=tuple(notes),
             due=tuple(due),
             tenants=self.limits.tenants(),
             caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
         )
+
+    def _observed(self, seen: Seen) -> ObservedJob:
+        trouble = checkpoint_trouble(seen.record, seen.acks)
+        return observed(seen.record, seen.spec, self.nodes, self._page(seen), trouble)
 
     def _page(self, seen: Seen) -> str:
         lives = seen.application and seen.record.phase is not Phase.CLEARING
