@@ -137,6 +137,7 @@ class Steps:
         if seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING:
             # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with
             # what the next step makes of it, which often is that its gang stands.
+            self._observer.given_back(_holds(seen.record), _holds(record))
             seen.record, seen.unread, seen.unwritten = record, True, True
         elif record is not seen.record or seen.unwritten:
             self.put(seen, record)
