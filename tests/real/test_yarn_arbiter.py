@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.port import JobState, ObservedJob, attend
 from tests.contract.harness import starts_in, steps_in
 from tests.real.hadoop import (
@@ -134,7 +133,7 @@ def test_a_job_stays_until_its_checkpoints_can_be_written(hadoop_342: PrivateHad
             submit("wide")
             wait_for("it trains on all four", lambda: gpus("wide") == 4 and len(steps_in(log("wide"))) > 25, 240)
             harness.lab.admin("dfsadmin", "-setSpaceQuota", "1m", f"{folder}/wide")  # less than a block
-            wait_for("that is told", lambda: jobs()["wide"].native.startswith(CHECKPOINTS_FAIL), 240)
+            wait_for("that is told", lambda: "quota of space there is used up" in explained("wide"), 240)
             submit("late")
             wait_for("and why it keeps all", lambda: "its checkpoints cannot be written" in explained("wide"), 120)
             before = len(steps_in(log("wide")))
