@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from policy.model import Decision, Health, Job, JobName, Snapshot
+from policy.model import EMPTY, Decision, Health, Job, JobName, Snapshot
 from policy.parts import reasons
 from policy.places.gangs import need_of
 from policy.places.placement import Placer
@@ -32,10 +32,9 @@ def told(decision: Decision, snapshot: Snapshot, unable: frozenset[JobName], spe
     if not unable:
         return decision
     allocation = {job.name: decision.allocation.get(job.name, {}) for job in snapshot.jobs}
-    jobs = (
-        "1 job that nothing could hold has" if len(unable) == 1 else f"{len(unable)} jobs that nothing could hold have"
-    )
-    certificate = replace(decision.certificate, notes=(*decision.certificate.notes, f"{jobs} no part in any share"))
+    measured, note = decision.certificate, f"no part in any share: {len(unable)} jobs that nothing could hold"
+    rho = {job.app: measured.rho.get(job.app) for job in snapshot.jobs}
+    certificate = replace(measured, rho=rho, notes=(*measured.notes, note))
     return replace(
         decision,
         allocation=allocation,
@@ -49,7 +48,7 @@ class _Could:
 
     def __init__(self, snapshot: Snapshot, speeds: Throughput) -> None:
         self._speeds = speeds
-        self._bare = replace(snapshot, jobs=())
+        self._snapshot = snapshot
         self._caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
         self._found: dict[object, bool] = {}
         self._placer: Placer | None = None
@@ -81,7 +80,7 @@ class _Could:
 
     def _on_many(self, job: Job, cap: int | None) -> bool:
         if self._placer is None:
-            self._placer = Placer(self._bare, self._speeds)
+            self._placer = Placer(self._snapshot, self._speeds, taken=EMPTY)
         most = self._most if cap is None else min(cap, self._most)
         size: int | None = job.gpus.min
         while size is not None and size <= most:
