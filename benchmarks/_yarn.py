@@ -72,7 +72,7 @@ class Patience:
     def __init__(self) -> None:
         self.refused = 0  #: how often
 
-    def ask(self, what: Callable[[], T], limit_s: float = 180.0) -> T:
+    def ask(self, what: Callable[[], T], limit_s: float = 900.0) -> T:
         deadline = time.monotonic() + limit_s
         while True:
             try:
