@@ -53,7 +53,8 @@ class Marks:
 
     def hear(self, output: bytes) -> None:
         """What the trainer itself says of a checkpoint that failed, and of the next one that did not."""
-        failed, written = (list(said.finditer(output)) for said in (_UNWRITTEN, _WRITTEN))
+        failed = list(_UNWRITTEN.finditer(output))
+        written = list(_WRITTEN.finditer(output))
         if failed and self._store is not None:
             self._no_checkpoint(failed[-1][1].decode(errors="replace").strip())
         if written and self.trouble and (not failed or written[-1].start() > failed[-1].start()):
