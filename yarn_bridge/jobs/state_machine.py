@@ -345,8 +345,12 @@ def _told(record: Record, facts: Facts) -> dict[str, Ack]:
 
 def checkpoint_trouble(record: Record, acks: Mapping[str, Ack]) -> str:
     """Why checkpoints of the gang that trains cannot be written, in the words of who writes them."""
-    said = (ack.text for ack in _of_this_epoch(record, acks).values() if ack.state == State.RUNNING)
-    return next(filter(None, said), "") if record.phase in (Phase.OPEN, Phase.LEAVING) else ""
+    if record.phase not in (Phase.OPEN, Phase.LEAVING):
+        return ""
+    for ack in _of_this_epoch(record, acks).values():
+        if ack.state == State.RUNNING and ack.text:
+            return ack.text
+    return ""
 
 
 def _of_this_epoch(record: Record, acks: Mapping[str, Ack]) -> dict[str, Ack]:

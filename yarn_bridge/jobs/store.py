@@ -210,11 +210,12 @@ class JobFiles:
     def _is_news(self, record: Record) -> bool:
         """Whether its gate says something else than before. Who waits for a gang to form waits at a gate that says
         stop, whomever that named."""
-        written, now = self._gates.get(record.job), gate_document(record)
-        before = {} if written is None else json.loads(written)
-        if record.phase is Phase.FORMING:
-            return (before.get("state"), before.get("epoch")) != (now["state"], now["epoch"])
-        return bool(before != now)
+        written = self._gates.get(record.job)
+        if written is None or record.phase is not Phase.FORMING:
+            return written != encode(record)
+        before = json.loads(written)
+        now = gate_document(record)
+        return bool(before["state"] != now["state"] or before["epoch"] != now["epoch"])
 
     def reason(self, record: Record, text: str) -> None:
         folder = self.folder(record.job)
