@@ -116,6 +116,7 @@ class YarnCluster:
             self.files.prepare()
             self.files.write_claim(token)
             self._observer.token = token
+            self._observer.forget()
             try:
                 self.files.tidy(self._clock())
             except (PortError, Unbelievable) as error:

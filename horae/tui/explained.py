@@ -36,7 +36,7 @@ def page(answer: answers.ExplanationAnswer) -> Text:
     if answer["step"] and answer["total"]:
         text.append(f", {answer['step'] / answer['total']:.0%} done")
     for cause in answer["causes"]:
-        text.append(f"\n\n{cause['what']:<9}", "bold cyan").append(cause["text"])
+        text.append(f"\n\n{cause['what']:<8} ", "bold cyan").append(cause["text"])
         numbers = _numbers(cause.get("numbers", {}))
         if numbers:
             text.append(f"\n{'':9}{numbers}", "dim")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from tests.horae.elastic.exec_job import until
 from tests.horae.elastic.yard import Yard
@@ -54,6 +56,18 @@ tf.estimator.train_and_evaluate(
 )
 if config.is_chief:
     print("weight %.2f" % estimator.get_variable_value("weight"), flush=True)
+"""
+
+SHOWN = """
+import sys, time
+import tensorflow as tf
+
+with tf.summary.create_file_writer(sys.argv[1] + "/day").as_default():
+    for step in range(5):
+        tf.summary.scalar("loss", 1.0 / (step + 1), step=step)
+print("written", flush=True)
+while True:
+    time.sleep(0.1)
 """
 
 
@@ -115,3 +129,30 @@ def test_an_estimator_with_a_parameter_server_trains_to_its_end(yard: Yard, tens
     assert "ps-0: cluster ['chief', 'ps', 'worker'] ps 1" in yard.log("w-a")
     assert "cluster ['chief', 'ps', 'worker'] worker 1" in yard.log("w-b")
     assert "weight 3.00" in yard.log("w-a")
+
+
+def test_tensorboard_serves_what_the_workers_write(yard: Yard, tensorflow: Framework) -> None:
+    """Beside the first worker, at the address that stands in the job's output; it ends with the job."""
+    path = f"{Path(tensorflow.python).parent}:{os.environ['PATH']}"
+    more = ("--tensorboard", "--tensorboard_resources", "memory=1G,vcores=1", "--env", f"PATH={path}")
+    submarine(yard, tensorflow, SHOWN, ["w-a", "w-b"], *more)
+    yard.open(1, "w-a", "w-b")
+    until("its address is told", lambda: re.search(r"TensorBoard \S+ at (http://\S+)", yard.log("w-a")), PATIENCE_S)
+    found = re.search(r"TensorBoard \S+ at http://[^:/\s]+:(\d+)", yard.log("w-a"))
+    assert found is not None
+    until("both have written", lambda: all("written" in yard.log(name) for name in ("w-a", "w-b")), PATIENCE_S)
+    here = f"http://127.0.0.1:{found[1]}"
+    assert "TensorBoard" in requests.get(here, timeout=60).text
+
+    def served() -> list[float]:
+        query = {"tag": "loss", "run": "day"}
+        answer = requests.get(f"{here}/data/plugin/scalars/scalars", params=query, timeout=60)
+        return [point[2] for point in answer.json()] if answer.ok else []
+
+    until("the curve is served", lambda: len(served()) >= 5, PATIENCE_S)
+    assert "TensorBoard" not in yard.log("w-b"), "one is enough"
+    yard.say({"epoch": 1, "state": "closed"})
+    for worker in yard.workers.values():
+        worker.wait(PATIENCE_S)
+    with pytest.raises(requests.ConnectionError):
+        requests.get(here, timeout=60)

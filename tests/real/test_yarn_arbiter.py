@@ -19,7 +19,9 @@ from tests.real.hadoop import (
     wait_for,
 )
 from tests.real.serving import HORAE, arbiter, trainer
+from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.lab.private import PrivateHadoop
+from yarn_bridge.options import parse_options
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
 
@@ -83,4 +85,69 @@ def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: Private
         told = (tmp_path / "serve.log").read_text(errors="replace")[-3000:]
         raise AssertionError(f"{error}\n{told}") from None
     finally:
+        harness.end()
+
+
+@pytest.mark.soak
+def test_a_job_stays_until_its_checkpoints_can_be_written(hadoop_342: PrivateHadoop, tmp_path: Path) -> None:  # noqa: F811
+    """The quota of its folder is full when another job comes: it keeps its GPUs, since it would redo what it did since
+    its last checkpoint, and leaves with a new one as soon as there is room."""
+    harness = YarnHarness(hadoop_342, tmp_path)
+    socket = tmp_path / "api.sock"
+    config = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "yarn", "options": {**harness.options, "memory_mib": 256}},
+        "pools": [{"name": "main", "policy": "max-min", "mode": "enforce", "nodes": "n1"}],
+        "guards": {"min_run_s": 0.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
+        "api": {"socket": str(socket)},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    (tmp_path / "train.py").write_text(trainer(10**6, 0.1))
+    webhdfs, folder = harness.facts["webhdfs"].replace("http:", "webhdfs:"), f"/tmp/{tmp_path.parent.name}-stays"
+    web = Hdfs(parse_options(harness.options).access((harness.facts["webhdfs"],)))
+
+    def submit(name: str) -> None:
+        url = f"{webhdfs}{folder}/{name}"
+        words = ["submit", "--socket", str(socket), "--gpus", "1:4" if name == "wide" else "1", "--name", name]
+        words += ["--checkpoint", url, "--", sys.executable, str(tmp_path / "train.py")]
+        done = subprocess.run([*HORAE, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def jobs() -> dict[str, ObservedJob]:
+        return {job.spec.name: job for job in patiently(lambda: attend(harness.port)).jobs if job.spec is not None}
+
+    def gpus(name: str) -> int:
+        return sum(jobs()[name].allocation.values()) if name in jobs() else 0
+
+    def log(name: str) -> bytes:
+        return harness.log(jobs()[name].id) if name in jobs() else b""
+
+    def explained(name: str) -> str:
+        words = [*HORAE, "explain", "--socket", str(socket), jobs()[name].id]
+        return " ".join(subprocess.run(words, capture_output=True, text=True, check=False).stdout.split())
+
+    web.make_folder(f"{folder}/wide", "777")
+    try:
+        with arbiter(tmp_path):
+            wait_for("the arbiter listens", socket.exists)
+            submit("wide")
+            wait_for("it trains on all four", lambda: gpus("wide") == 4 and len(steps_in(log("wide"))) > 25, 240)
+            harness.lab.admin("dfsadmin", "-setSpaceQuota", "1m", f"{folder}/wide")  # less than a block
+            wait_for("that is told", lambda: "quota of space there is used up" in explained("wide"), 240)
+            submit("late")
+            wait_for("and why it keeps all", lambda: "its checkpoints cannot be written" in explained("wide"), 120)
+            before = len(steps_in(log("wide")))
+            wait_for("it trains on", lambda: len(steps_in(log("wide"))) > before + 50, 240)
+            assert (jobs()["wide"].state, gpus("wide"), gpus("late")) == (JobState.RUNNING, 4, 0)
+            harness.lab.admin("dfsadmin", "-clrSpaceQuota", f"{folder}/wide")
+            wait_for("the late one trains", lambda: len(steps_in(log("late"))) > 2, 300)
+            wait_for("the other one goes on", lambda: len(starts_in(log("wide"))) > 1, 240)
+        steps = steps_in(log("wide"))
+        assert steps == list(range(1, len(steps) + 1)), "a step was left out, or done twice"
+        assert gpus("wide") < 4, "it has made room"
+    except AssertionError as error:
+        words = (tmp_path / "serve.log").read_text(errors="replace")[-3000:]
+        raise AssertionError(f"{error}\n{words}") from None
+    finally:
+        harness.lab.admin("dfsadmin", "-clrSpaceQuota", f"{folder}/wide")
         harness.end()

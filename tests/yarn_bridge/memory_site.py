@@ -46,8 +46,10 @@ class MemoryHdfs:
         self._call("set_permission")
 
     def overwrite_document(self, path: str, data: bytes) -> bool:
-        self.write(path, data)
-        return True
+        self._call("write")
+        if path in self.files:
+            self.files[path] = data
+        return path in self.files
 
     @staticmethod
     def fits_one(data: bytes) -> bool:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.elastic.stores import checkpoints
 from horae.elastic.stores.store import FolderStore
-from horae.port import FixConfiguration, JobState, Never, PortError, TryLater, attend
+from horae.port import FixConfiguration, JobState, Never, ObservedJob, PortError, TryLater, attend
 from tests.yarn_bridge.memory_site import SPEC, Site, instances
+from yarn_bridge.clients.errors import refusal
+from yarn_bridge.clients.records import Instance, NodeReport
 from yarn_bridge.jobs.state_machine import RENEWED
 
 
@@ -79,6 +85,47 @@ def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
     assert site.gate()["state"] == "closed"
     with pytest.raises(Never):
         site.port.start("job", {"n1": 1}, 4)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "asked"),
+    [
+        # The record twice or thrice, and the gate twice; who has left and who waits listed after each word, and once.
+        ({"n1": 1}, {"n1": 1, "n2": 1}, {"write": 5, "read": 2, "entries": 7, "flex": 1, "service": 2}),
+        ({"n1": 1, "n2": 1}, {"n1": 1}, {"write": 4, "read": 2, "entries": 5, "flex": 1, "service": 1, "delete": 2}),
+    ],
+    ids=["grows", "shrinks"],
+)
+def test_a_resize_asks_for_nothing_twice(
+    site: Site, before: dict[str, int], after: dict[str, int], asked: dict[str, int]
+) -> None:
+    """Beside what each look costs: its listings of jobs and applications, and of nodes every other second."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", before, 1)
+    site.look()
+    first = site.register()
+    site.look()
+    site.calls.clear()
+
+    def until(state: JobState) -> None:
+        for _ in range(9):
+            site.now_s += 0.1
+            if attend(site.port).jobs[0].state is state:
+                return
+        raise AssertionError(f"it is not {state}")
+
+    site.port.reshape("job", after, 2)
+    until(JobState.STOPPING)
+    site.acknowledge(first, 1, "stopped", 86, step=40.0)
+    until(JobState.STARTING if len(after) > 1 else JobState.RUNNING)
+    new = {each.container for each in living(site)} - set(first)
+    for name in new:
+        site.tell(f"members/{name}", {"host": "h", "port": 21000})
+    until(JobState.RUNNING)
+    looks = site.calls["apps"]
+    assert site.calls["nodes"] <= looks / 2
+    each_look = Counter(apps=looks, entries=looks, nodes=looks, write=len(first) + len(new))
+    assert site.calls - each_look == Counter(asked)
 
 
 def test_half_a_definition_is_taken_away(site: Site) -> None:
@@ -340,6 +387,7 @@ def test_a_record_that_changed_is_read_again_until_it_was_read(site: Site) -> No
     """As one sees it who has not the claim."""
     site.port.submit("job", SPEC)
     other = site.connect()
+    other.claim("another")
     attend(site.port)
     other.observe()
     other.start("job", {"n1": 1}, 1)
@@ -349,6 +397,83 @@ def test_a_record_that_changed_is_read_again_until_it_was_read(site: Site) -> No
     site.hdfs.hidden = ""
     (seen,) = attend(site.port).jobs
     assert (seen.state, seen.allocation) == (JobState.STARTING, {"n1": 1})
+
+
+def test_checkpoints_that_fail_are_told_while_they_do(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1, "n2": 1}, 1)
+    site.look()
+    names = site.register()
+    assert site.look().state is JobState.RUNNING
+    value = {"epoch": 1, "state": "running", "exit_code": 0, "checkpoint": None, "time_s": 1.0}
+    site.tell(f"acks/{names[0]}", {**value, "text": "the quota of space there is used up"})
+    told = site.look()
+    assert told.native == f"{CHECKPOINTS_FAIL}the quota of space there is used up"
+    assert (told.state, site.gate()["state"]) == (JobState.RUNNING, "open"), "it trains on"
+    site.tell(f"acks/{names[0]}", {**value, "text": ""})
+    told = site.look()
+    assert (told.state, told.native.split(",")[0]) == (JobState.RUNNING, "open")
+    site.tell(f"acks/{names[0]}", {**value, "text": "full"})
+    site.port.checkpoint_and_stop("job", 5.0)
+    assert site.look().state is JobState.STOPPING, "a word of trouble is no end"
+    site.acknowledge(names, 1, "stopped", 86, step=40.0)
+    assert (site.look().exit_code, site.look().native) == (86, "")
+
+
+def test_workers_hear_of_a_stop_whose_writing_broke_off(site: Site) -> None:
+    """HDFS took the record, and went away before the gate."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    names = site.register()
+    site.look()
+    site.hdfs.writes_left = 1
+    with pytest.raises(TryLater):
+        site.port.checkpoint_and_stop("job", 5.0)
+    site.hdfs.writes_left = None
+    site.tell("members/somebody", {})  # so that the folder has another stamp
+    attend(site.port)
+    assert site.gate()["state"] == "stop"
+    site.acknowledge(names, 1, "stopped", 86, step=40.0)
+    assert site.look().exit_code == 86
+
+
+def test_a_manager_that_cannot_list_its_nodes_now_loses_no_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while one of them has come and not said a word yet: every other look is refused, and a resize goes on."""
+    site.port.submit("job", SPEC)
+    body = {"exception": "NullPointerException", "message": '"SchedulerNodeReport.getUtilization()" is null'}
+    said = refusal(503, json.dumps({"RemoteException": body}).encode()).error("reading the nodes")
+    asked, nodes = count(), site.yarn.nodes
+
+    def some_nodes() -> list[NodeReport]:
+        if next(asked) % 2:
+            return nodes()
+        raise said
+
+    def until(state: JobState) -> ObservedJob:
+        for _ in range(30):
+            site.now_s += 3.0
+            with suppress(TryLater):
+                seen = attend(site.port).jobs[0]
+                assert seen.state not in (JobState.LOST, JobState.FAILED)
+                if seen.state is state:
+                    return seen
+        raise AssertionError(f"it is not {state}")
+
+    monkeypatch.setattr(site.yarn, "nodes", some_nodes)
+    with pytest.raises(TryLater, match="getUtilization"):
+        attend(site.port)
+    until(JobState.QUEUED)
+    site.port.start("job", {"n1": 1, "n2": 1}, 1)
+    until(JobState.STARTING)
+    names = site.register()
+    until(JobState.RUNNING)
+    site.port.reshape("job", {"n2": 1}, 2)
+    until(JobState.STOPPING)
+    site.acknowledge(names, 1, "stopped", 86, step=40.0)
+    seen = until(JobState.RUNNING)
+    assert (seen.epoch, seen.allocation, seen.checkpoint and seen.checkpoint.step) == (2, {"n2": 1}, 40.0)
+    assert site.calls["create"] == 1
 
 
 def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
@@ -533,3 +658,7 @@ def test_a_listing_that_lacks_our_claim_is_not_believed(site: Site) -> None:
         attend(site.port)
     site.hdfs.files = kept
     assert site.look().state is JobState.QUEUED
+
+
+def living(site: Site) -> list[Instance]:
+    return [each for service in site.yarn.services.values() for each in instances(service)]

@@ -212,6 +212,25 @@ def test_gpus_that_were_given_back_are_free_though_their_node_has_not_told_yet(s
     assert attend(site.port).nodes[0].foreign == 3, "somebody else's after all"
 
 
+def test_what_a_resize_gave_back_is_free_though_its_node_has_not_told_yet(site: Site) -> None:
+    """Else it is somebody else's for a moment, and a policy gives the job back what it has just taken."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 3}, 1)
+    site.look()
+    names = site.register()
+    assert site.look().state is JobState.RUNNING
+    site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
+    site.acknowledge(names, 1, "stopped", 86, 1.0)
+    site.yarn.lag["n1"] = 2  # what the node will show when two of the three have gone
+    for _ in range(3):
+        site.now_s += 1.0
+        assert [each.foreign for each in attend(site.port).nodes] == [0, 0]
+    site.register()
+    site.now_s += 1.0
+    seen = attend(site.port)
+    assert (seen.jobs[0].state, seen.nodes[0].foreign) == (JobState.RUNNING, 0)
+
+
 def test_partitions_that_the_queue_does_not_get_to_are_not_offered(site: Site) -> None:
     site.yarn.labels = {"n2": ("gpu",)}
     seen = attend(site.port)

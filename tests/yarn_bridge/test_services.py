@@ -90,6 +90,8 @@ def test_creation_adds_what_is_not_optional(connected: Connected) -> None:
     assert services.create(asked, "alice") == "application_1795240166371_0006"
     sent = fake.asked[-1].json["configuration"]["properties"]
     assert sent == {**PROPERTIES, "yarn.service.readiness-check-interval.seconds": "7"}
+    assert int(sent["yarn.service.am-restart.max-attempts"]) > 2, "Hadoop ends it at its second death"
+    assert sent["yarn.service.am-failure.validity-interval-ms"] == "600000", "and counts those of its whole life"
     assert "restart_policy" in fake.asked[-1].json["components"][0]
 
 

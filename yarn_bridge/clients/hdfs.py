@@ -186,16 +186,19 @@ class Hdfs:
         self.rename(temporary, path, replace=replace)
 
     def overwrite_document(self, path: str, data: bytes) -> bool:
-        """Put another text into a document that is there and fits one attribute: one request, and no stamp tells of it.
+        """Put another text into a document that fits one attribute: one request, and no stamp tells of it.
 
-        False where this one needs more.
+        False where this one needs more, or where there is none to put it into.
         """
         if not self.fits_one(data):
             return False
         ((name, value),) = attributes.split(data)
-        with told(f"writing {path} in HDFS"):
-            settings = {"xattr.name": name, "xattr.value": value, "flag": "CREATE,REPLACE"}
-            self._web.ask("PUT", path, "SETXATTR", **settings)
+        try:
+            with told(f"writing {path} in HDFS"):
+                settings = {"xattr.name": name, "xattr.value": value, "flag": "CREATE,REPLACE"}
+                self._web.ask("PUT", path, "SETXATTR", **settings)
+        except Gone:
+            return False
         return True
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, Health, Node
@@ -84,13 +85,15 @@ def lost_nodes(reports: Sequence[NodeReport], known: Sequence[Node]) -> frozense
     return frozenset(gone | {node.name for node in known if node.name not in told})
 
 
-def observed(record: Record, spec: JobSpec, nodes: Sequence[Node], page: str = "") -> ObservedJob:
-    """`page`: the ResourceManager's, of its application; "" while it has none."""
+def observed(record: Record, spec: JobSpec, nodes: Sequence[Node], page: str = "", trouble: str = "") -> ObservedJob:
+    """`page`: the ResourceManager's, of its application; "" while it has none. `trouble`: why its gang cannot write
+    checkpoints."""
     idle = record.phase is Phase.IDLE
     state = record.outcome if idle else _STATE[record.phase]
     blocked = record.block if idle else None
     # A grant that came to nothing was no start.
     epoch = record.epoch if idle else max(record.epoch, record.granted)
+    native = record.native if idle else f"{record.phase}, {page}" if page else str(record.phase)
     return ObservedJob(
         id=record.job,
         state=state,
@@ -102,7 +105,7 @@ def observed(record: Record, spec: JobSpec, nodes: Sequence[Node], page: str = "
         blocked=blocked,
         checkpoint=record.mark,
         submitted_s=record.submitted_s,
-        native=record.native if idle else f"{record.phase}, {page}" if page else str(record.phase),
+        native=f"{CHECKPOINTS_FAIL}{trouble}" if trouble else native,
     )
 
 

@@ -40,7 +40,7 @@ LIVING = frozenset({"INIT", "STARTED", "READY", "RUNNING_BUT_UNREADY", "RUNNING"
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """How a worker's part of an epoch ended, in its own words."""
+    """How a worker's part of an epoch ended, in its own words; of one that goes on, why no checkpoint is written."""
 
     epoch: int
     state: str
@@ -340,11 +340,22 @@ def _in_rank_order(record: Record, standing: Sequence[Instance]) -> list[Instanc
 
 
 def _told(record: Record, facts: Facts) -> dict[str, Ack]:
-    return {
-        worker.name: facts.acks[worker.name]
-        for worker in record.workers
-        if worker.name in facts.acks and facts.acks[worker.name].epoch == record.epoch
-    }
+    return {name: ack for name, ack in _of_this_epoch(record, facts.acks).items() if ack.state != State.RUNNING}
+
+
+def checkpoint_trouble(record: Record, acks: Mapping[str, Ack]) -> str:
+    """Why checkpoints of the gang that trains cannot be written, in the words of who writes them."""
+    if record.phase not in (Phase.OPEN, Phase.LEAVING):
+        return ""
+    for ack in _of_this_epoch(record, acks).values():
+        if ack.state == State.RUNNING and ack.text:
+            return ack.text
+    return ""
+
+
+def _of_this_epoch(record: Record, acks: Mapping[str, Ack]) -> dict[str, Ack]:
+    found = {worker.name: acks[worker.name] for worker in record.workers if worker.name in acks}
+    return {name: ack for name, ack in found.items() if ack.epoch == record.epoch}
 
 
 def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:

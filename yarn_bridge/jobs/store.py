@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -14,7 +15,7 @@ from yarn_bridge.clients.hdfs import Hdfs, Status
 from yarn_bridge.clients.records import Withheld
 from yarn_bridge.clients.services import definition_path
 from yarn_bridge.jobs.kept import Kept
-from yarn_bridge.jobs.record import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode
+from yarn_bridge.jobs.record import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode, gate_document
 from yarn_bridge.jobs.state_machine import Ack
 from yarn_bridge.jobs.user_files import MOST_ENTRIES, Newest, UserFiles, agrees, gate_record, old_spec
 
@@ -34,7 +35,9 @@ class Seen:
     spec: JobSpec
     stamp: float
     unwritten: bool = False  #: `record` is newer than what HDFS has
-    unsettled: int = 2  #: rounds in which it is read again whatever its stamp says: stamps are milliseconds
+    doubtful: bool = False  #: writing its next record broke off: HDFS has that one, or this one
+    unread: bool = True  #: its folder has news, or its phase asks for other things in it
+    again_s: float = float("inf")  #: when its folder is read once more, whatever its stamp says
     members: dict[str, Worker] = field(default_factory=dict)
     acks: dict[str, Ack] = field(default_factory=dict)
     looked_s: float = 0.0  #: when its service was read last
@@ -48,6 +51,7 @@ class JobFiles:
         self._hdfs, self.root = hdfs, root
         self.jobs = f"{root}/jobs"
         self._kept, self._theirs, self._newest = Kept(hdfs, root), UserFiles(hdfs), Newest(hdfs)
+        self._gates: dict[JobId, bytes] = {}  #: as written last, by us
 
     def folder(self, job: JobId) -> str:
         return f"{self.jobs}/{job}"
@@ -102,6 +106,7 @@ class JobFiles:
         return None if data is None else data.decode(errors="replace").strip()
 
     def write_claim(self, token: str) -> None:
+        self._gates.clear()  # somebody else may have written them meanwhile
         self._hdfs.keep_document(f"{self.jobs}/.{CLAIM}", token.encode() + b"\n", self.jobs)
 
     def carry(self, name: str, data: bytes) -> str:
@@ -154,6 +159,7 @@ class JobFiles:
             if known is None:
                 self._kept.add(record, spec)
             self._hdfs.rename(part, folder)
+            self._gates[record.job] = encode(record)
         finally:
             with suppress(PortError):  # what cannot be taken away now is swept later
                 own.delete(part)
@@ -172,23 +178,44 @@ class JobFiles:
             return f"{folder} was not handed in to Horae, whatever it says ({entry.owner} made it): it is refused"
         if against := foreign(record, entry):
             return f"{folder} {against}"
-        # A kill may have come between the record and its gate.
-        behind = record.phase is not Phase.IDLE and self._hdfs.document(f"{folder}/{GATE}") != encode(record)
-        return Seen(record, spec, entry.modified_s, unwritten=behind)
+        return Seen(record, spec, entry.modified_s, unwritten=self._is_behind(record))
+
+    def _is_behind(self, record: Record) -> bool:
+        """Whether its gate says something else: a kill may have come between the two."""
+        path = f"{self.folder(record.job)}/{GATE}"
+        return record.phase is not Phase.IDLE and self._hdfs.document(path) != encode(record)
 
     def record(self, job: JobId) -> Record | None:
         """As HDFS has it now."""
         return self._kept.record(job)
 
     def reread(self, seen: Seen) -> None:
+        """The record as HDFS has it now; of one whose writing broke off, whether its gate has followed."""
         found = self._kept.record(seen.record.job)
         if found is not None:
-            seen.record, seen.unwritten = found, False
+            seen.record, seen.unwritten, seen.unread = found, seen.doubtful and self._is_behind(found), True
+        seen.doubtful = False
 
-    def keep(self, record: Record) -> None:
+    def keep(self, record: Record, *, aloud: bool = False) -> None:
+        """`aloud`: the stamp of its folder tells of it, for arbiters that only look on."""
         folder = self.folder(record.job)
         self._kept.keep(record)
-        self._hdfs.as_user(record.owner).keep_document(f"{folder}/{GATE}", encode(record), folder)
+        if aloud or self._is_news(record):
+            own, path, data = self._hdfs.as_user(record.owner), f"{folder}/{GATE}", encode(record)
+            before = self._gates.pop(record.job, b"")  # of a writing that breaks off nobody knows what stands there
+            if aloud or not (before and own.fits_one(before) and own.overwrite_document(path, data)):
+                own.keep_document(path, data, folder)
+            self._gates[record.job] = data
+
+    def _is_news(self, record: Record) -> bool:
+        """Whether its gate says something else than before. Who waits for a gang to form waits at a gate that says
+        stop, whomever that named."""
+        written = self._gates.get(record.job)
+        if written is None or record.phase is not Phase.FORMING:
+            return written != encode(record)
+        before = json.loads(written)
+        now = gate_document(record)
+        return bool(before["state"] != now["state"] or before["epoch"] != now["epoch"])
 
     def reason(self, record: Record, text: str) -> None:
         folder = self.folder(record.job)

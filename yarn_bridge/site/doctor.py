@@ -280,18 +280,7 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options, probes: P
         yield ok("queue", text)
     else:
         yield fail("queue", f"{queue.path} is {queue.state}", "set its state to RUNNING")
-    if conf.get(_STORE) == "memory":
-        yield warn(
-            "queue store", "the scheduler's configuration is kept in memory: at the ResourceManager's next start every "
-            "queue that was made by REST is gone, and no job can start",
-            remedy("yarn-site.xml of the ResourceManager", {_STORE: "leveldb"}),
-        )  # fmt: skip
-    attempts = conf.number("yarn.resourcemanager.am.max-attempts", 2)
-    if not conf.why and attempts < _ATTEMPTS:
-        yield warn(
-            "application masters", f"a service ends when its application master dies {attempts} times in ten minutes",
-            remedy("yarn-site.xml of the ResourceManager", {"yarn.resourcemanager.am.max-attempts": str(_ATTEMPTS)}),
-        )  # fmt: skip
+    yield from _restarts(conf)
     yield from _preemption(tree, queue, probes)
     if not conf.why and conf.number("yarn.cluster.max-application-priority") < 1:
         yield warn("priorities", "every application's priority is 0", remedy(
@@ -305,6 +294,22 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options, probes: P
         ))  # fmt: skip
     if conf.on("yarn.acl.enable"):
         yield from _acl(raw, options.user, queue.path, conf)
+
+
+def _restarts(conf: Settings) -> Iterator[Check]:
+    """Whether queues outlive the ResourceManager, and services their application masters."""
+    if conf.get(_STORE) == "memory":
+        yield warn(
+            "queue store", "the scheduler's configuration is kept in memory: at the ResourceManager's next start every "
+            "queue that was made by REST is gone, and no job can start",
+            remedy("yarn-site.xml of the ResourceManager", {_STORE: "leveldb"}),
+        )  # fmt: skip
+    attempts = conf.number("yarn.resourcemanager.am.max-attempts", 2)
+    if not conf.why and attempts < _ATTEMPTS:
+        yield warn(
+            "application masters", f"a service ends when its application master dies {attempts} times in ten minutes",
+            remedy("yarn-site.xml of the ResourceManager", {"yarn.resourcemanager.am.max-attempts": str(_ATTEMPTS)}),
+        )  # fmt: skip
 
 
 def _preemption(tree: Queues, queue: Queue, probes: Probes) -> Iterator[Check]:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from horae.port import Due, FixConfiguration, JobId, Observation, PortError, TryLater
+from horae.port import Due, FixConfiguration, JobId, Observation, ObservedJob, PortError, TryLater
 from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Node
 from yarn_bridge.clients.errors import Gone
+from yarn_bridge.clients.hdfs import Status
 from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.clients.records import App, NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
@@ -25,13 +26,23 @@ from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, Lessons, below, held_by, holdings, shut
 from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
-from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, Facts, Step, is_worn, next_step, suspicious, workers_of
+from yarn_bridge.jobs.state_machine import (
+    RENEW_WHEN_MOVED,
+    Facts,
+    Step,
+    checkpoint_trouble,
+    is_worn,
+    next_step,
+    suspicious,
+    workers_of,
+)
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
 from yarn_bridge.jobs.token_life import TokenLife
 from yarn_bridge.options import SERVICES, SLICES, Options
 from yarn_bridge.runtimes.chooser import Choice
 from yarn_bridge.verbs.executor import JobExecutor
 
+_RESTS = (Phase.IDLE, Phase.OPEN)
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
 _LOOK_S = 2.0
@@ -39,10 +50,19 @@ _LOOK_S = 2.0
 _RETURNING_S = 10.0
 #: a gang that does not stand after this long, or a third of its time, is asked about
 _ASK_WHY_S = 15.0
+#: nodes tell of themselves once a second, and for 1,000 of them the ResourceManager needs half of one to answer
+_NODES_S = 2.0
+#: a stamp is milliseconds: what was written in the one in which it was read is seen by another reading, this much later
+_SETTLED_S = 1.0
 
 
 def _least(one: Mapping[str, Gpus], other: Mapping[str, Gpus]) -> dict[str, Gpus]:
     return dict(other) | {name: min(gpus, other.get(name, gpus)) for name, gpus in one.items()}
+
+
+def _may_be_another(seen: Seen, entry: Status) -> bool:
+    """Whether somebody else may have moved it: by a stamp, when it begins to, and after that with each look."""
+    return seen.stamp != entry.modified_s or seen.record.phase not in _RESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +103,7 @@ class Observer:
         self.lessons, self.limits = Lessons(), QueueLimits(options, manager)
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._rollcall = RollCall()
+        self._told: tuple[float, set[str], list[NodeReport]] = (float("-inf"), set(), [])  #: when, applications, nodes
         self._known_gpus: dict[str, Gpus] = {}
         self._given_back: list[tuple[str, Gpus, float]] = []  #: node, GPUs, when that is no excuse any more
         self._named = False  #: every GPU node tells its own name in its attributes
@@ -102,9 +123,8 @@ class Observer:
         return self._executor.chooser.choice(self._named, self.limits.losers())
 
     def look(self) -> Observation:
-        reports = self.read_nodes()
-        self._rollcall.check(reports, self.nodes, self._clock(), self._manager.info)
         listed = self._manager.apps(kinds=self._executor.kinds, states=_ALIVE)
+        reports = self._reported({each.id for each in listed})
         apps = self._executor.look(listed)
         notes = self._refresh() + unsaved(listed, self._clock()) + ([self.untidy] if self.untidy else [])
         self._lost = lost_nodes(reports, self.nodes)
@@ -123,7 +143,7 @@ class Observer:
         return Observation(
             now_s=self._clock(),
             nodes=self.nodes,
-            jobs=tuple(observed(each.record, each.spec, self.nodes, self._page(each)) for each in mine),
+            jobs=tuple(self._observed(each) for each in mine),
             claim=self._claim[1],
             notes=tuple(notes),
             due=tuple(due),
@@ -131,9 +151,17 @@ class Observer:
             caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
         )
 
+    def _observed(self, seen: Seen) -> ObservedJob:
+        trouble = checkpoint_trouble(seen.record, seen.acks)
+        return observed(seen.record, seen.spec, self.nodes, self._page(seen), trouble)
+
     def _page(self, seen: Seen) -> str:
         lives = seen.application and seen.record.phase is not Phase.CLEARING
         return f"{self._options.resource_manager[0]}/cluster/app/{seen.application}" if lives else ""
+
+    def forget(self) -> None:
+        """What was seen of jobs while somebody else moved them: not each of their steps changes a stamp."""
+        self.jobs = {}
 
     def names(self) -> list[JobId]:
         """Of all jobs that have a folder, readable or not."""
@@ -202,6 +230,17 @@ class Observer:
         return sum(each.gpus for each in holdings(known, self._options) if each.tenant == tenant)
 
     # --- reading ---
+
+    def _reported(self, apps: set[str]) -> list[NodeReport]:
+        """All nodes; while a job moves and no application came or went, perhaps as they were a moment ago. Of a
+        ResourceManager that was started anew nothing is believed before it has told its nodes."""
+        moves = any(seen.record.phase not in _RESTS for seen in self.jobs.values())
+        if not moves or apps != self._told[1] or self._clock() - self._told[0] >= _NODES_S:
+            self._told = (float("-inf"), set(), [])
+            reports = self.read_nodes()
+            self._rollcall.check(reports, self.nodes, self._clock(), self._manager.info)
+            self._told = (self._clock(), apps, reports)
+        return self._told[2]
 
     def read_nodes(self) -> list[NodeReport]:
         reports = self._manager.nodes()
@@ -291,12 +330,10 @@ class Observer:
                     self._bad[name] = (entry.modified_s, found)
                     continue
                 seen = found
-            elif seen.stamp != entry.modified_s:
-                # What is on the move is moved by us, and its workers' words change its stamp time and again.
-                moves = alone and seen.record.phase in (Phase.FORMING, Phase.LEAVING)
-                if not moves and not (seen.unwritten and self.ours):
-                    self._files.reread(seen)
-                seen.stamp, seen.unsettled = entry.modified_s, 2
+            elif seen.doubtful or (not alone and _may_be_another(seen, entry)):
+                self._files.reread(seen)
+            if seen.stamp != entry.modified_s:
+                seen.stamp, seen.unread = entry.modified_s, True
             against = foreign(seen.record, entry)
             seen.refused = f"{self._files.folder(name)} {against}" if against else ""
             jobs[name] = seen
@@ -307,12 +344,8 @@ class Observer:
     def facts(self, seen: Seen, app: App | None) -> Facts:
         """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
         record = seen.record
-        if seen.unsettled > 0:
-            seen.acks = self._files.acks(record) if record.workers else {}
-            # Of a job that leaves for another shape nobody asks who waits, until all have left.
-            waits = record.phase is not Phase.IDLE and not (record.phase is Phase.LEAVING and record.next is not None)
-            seen.members = self._files.members(record) if waits else {}
-            seen.unsettled -= 1  # only a read that came through counts
+        if seen.unread or self._clock() >= seen.again_s:
+            self._read_words(seen)
         seen.application = seen.application if app is None else app.id
         life_s = self._token_life.seconds()
         pinned = bool(record.components) and ANYWHERE not in dict(record.components)
@@ -329,6 +362,17 @@ class Observer:
             self._ask_why(seen, app)
         words = self._words(seen, app, service)
         return replace(cheap, service=service, service_read=True, last_words=words)
+
+    def _read_words(self, seen: Seen) -> None:
+        """What its workers wrote, where that says anything in its phase. Only a reading that came through counts."""
+        record, now_s = seen.record, self._clock()
+        leaves = record.phase is Phase.LEAVING
+        seen.acks = self._files.acks(record) if record.phase is Phase.OPEN or leaves else {}
+        # Of a job that leaves for another shape nobody asks who waits, until all have left.
+        waits = record.phase in (Phase.FORMING, Phase.OPEN) or (leaves and record.next is None)
+        seen.members = self._files.members(record) if waits else {}
+        seen.again_s = now_s + _SETTLED_S if seen.unread else float("inf")
+        seen.unread = False
 
     def _words(self, seen: Seen, app: App | None, service: Service | None) -> str:
         """What YARN says of the end of an application that is gone; "" where that is no news."""

@@ -71,7 +71,7 @@ class Steps:
             asked=False,
             next=None,
         )
-        self.put(seen, granted)
+        self.put(seen, granted, aloud=True)
         same = components == record.components
         action = Action(Verb.FLEX, shapes.counts(record, allocation, components)) if same else Action(Verb.MAKE)
         try:
@@ -103,11 +103,13 @@ class Steps:
         for action in step.actions:
             self.do(seen, action)
 
-    def put(self, seen: Seen, record: Record) -> None:
+    def put(self, seen: Seen, record: Record, *, aloud: bool = False) -> None:
         """Written down before it is so."""
-        self._files.keep(record)
+        seen.doubtful = True
+        self._files.keep(record, aloud=aloud)
+        seen.doubtful = False
         self._observer.given_back(_holds(seen.record), _holds(record))
-        seen.record, seen.unsettled, seen.unwritten = record, 2, False
+        seen.record, seen.unread, seen.unwritten = record, True, False
 
     def do(self, seen: Seen, action: Action) -> None:
         self._executor.do(seen.record, seen.spec, action, seen.application)
@@ -135,7 +137,8 @@ class Steps:
         if seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING:
             # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with
             # what the next step makes of it, which often is that its gang stands.
-            seen.record, seen.unsettled, seen.unwritten = record, 2, True
+            self._observer.given_back(_holds(seen.record), _holds(record))
+            seen.record, seen.unread, seen.unwritten = record, True, True
         elif record is not seen.record or seen.unwritten:
             self.put(seen, record)
         for action in step.actions:

@@ -132,6 +132,7 @@ class Training:
         self._next_fence = 0.0
         self._next_agreement = 1
         self._resumed = False
+        self._failing = False  #: the newest checkpoint in passing could not be written
 
     def _gang(self) -> Any:
         """Raises Stopped when the job is to leave before its ranks have found each other."""
@@ -286,6 +287,9 @@ class Training:
         }
         self._saver.write(self.step, account, leaving)
         self._saved_at = time.monotonic()
+        if self._failing:
+            self._failing = False
+            say("checkpoint at step %d could be written again" % self.step)
 
     @property
     def _unsaved(self) -> bool:
@@ -299,6 +303,7 @@ class Training:
         except Superseded:
             self._leave(protocol.EXIT_SUPERSEDED, "a newer start of this job exists: leaving without a checkpoint")
         except OSError as error:
+            self._failing = True
             say("checkpoint at step %d could not be written, training goes on: %s" % (self.step, error))
 
     def _last_checkpoint(self) -> int:

@@ -14,6 +14,8 @@ _LOOK_S = 2.0  #: how often a cheap store is asked
 _PATIENCE_S = 10.0  #: how long another one may take to show what a trainer says that it saved
 #: What the SDK says of a checkpoint that failed; the others of a gang only say that one of them did.
 _UNWRITTEN = re.compile(rb"\[horae\] (?:checkpoint at step \d+|the final checkpoint) could not be written[^:\n]*: (.+)")
+#: What it says of the next one that did not.
+_WRITTEN = re.compile(rb"\[horae\] checkpoint at step \d+ could be written again")
 _LONGEST_WHY = 300
 
 
@@ -50,10 +52,13 @@ class Marks:
             self._no_checkpoint(str(error))
 
     def hear(self, output: bytes) -> None:
-        """What the trainer itself says of a checkpoint that failed."""
-        told = _UNWRITTEN.findall(output)
-        if told and self._store is not None:
-            self._no_checkpoint(told[-1].decode(errors="replace").strip())
+        """What the trainer itself says of a checkpoint that failed, and of the next one that did not."""
+        failed = list(_UNWRITTEN.finditer(output))
+        written = list(_WRITTEN.finditer(output))
+        if failed and self._store is not None:
+            self._no_checkpoint(failed[-1][1].decode(errors="replace").strip())
+        if written and self.trouble and (not failed or written[-1].start() > failed[-1].start()):
+            self.trouble, self.news = "", True
 
     def _no_checkpoint(self, why: str) -> None:
         if why[:_LONGEST_WHY] != self.trouble:

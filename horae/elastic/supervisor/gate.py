@@ -5,7 +5,8 @@ A gate is a folder or URL with small JSON documents:
 
     gate             the arbiter   {epoch, state, members: [{name, gpus, host}, ...], port}; its epoch is the fence
     members/NAME     the worker    {host, port, gpus, pid, time_s}: it is here and waits; two free ports from `port`
-    acks/NAME        the worker    {epoch, state, exit_code, checkpoint, text}: how its part of an epoch ended
+    acks/NAME        the worker    {epoch, state, exit_code, checkpoint, text}: how its part of an epoch ended; of one
+                                   that is `running` why its checkpoints cannot be written, "" when they can again
 
 In HDFS each of these changes the stamp of the folder, so that one listing of many gates tells which have news.
 
@@ -111,6 +112,11 @@ class Gate:
         value = {"epoch": epoch, "state": state, "exit_code": code, "checkpoint": mark, "text": text}
         self._tell("acks/" + self._name, value)
 
+    def tell_trouble(self, epoch: int, text: str) -> bool:
+        """While its part goes on: why checkpoints cannot be written. Tried once."""
+        value = {"epoch": epoch, "state": State.RUNNING, "exit_code": 0, "checkpoint": None, "text": text}
+        return self._tried("acks/" + self._name, value)
+
     def read(self) -> Dict[str, Any]:
         """What the arbiter says now; {} when that cannot be seen."""
         try:
@@ -201,7 +207,8 @@ class Gate:
 
 
 class Watch(threading.Thread):
-    """While the gang trains: a gate that says `stop` or moves on is passed to the supervisor as its own signal.
+    """While the gang trains: a gate that says `stop` or moves on is passed to the supervisor as its own signal, and
+    what the supervisor says of checkpoints that fail to the gate.
 
     A thread, because a gate may be a round trip away and the supervisor's loop must not wait for it.
     """
@@ -214,10 +221,12 @@ class Watch(threading.Thread):
         self._leads = opening.position == 0
         self._began = time.monotonic()
         self._folder = folder
+        self._told = ""
         self._over = threading.Event()
 
     def run(self) -> None:
         while not self._over.wait(self._pause_s()):
+            self._pass_trouble()
             value = self._gate.read()
             state, epoch = value.get("state"), value.get("epoch")
             if state in ("stop", "closed") or (isinstance(epoch, int) and epoch > self._epoch):
@@ -229,6 +238,13 @@ class Watch(threading.Thread):
         if not self._leads:
             return _POLL_S
         return min(_POLL_S, max(_LEAST_POLL_S, _SHARE * (time.monotonic() - self._began)))
+
+    def _pass_trouble(self) -> None:
+        account = self._folder.state() or {}
+        said = str(account.get("native") or "") if account.get("epoch") == self._epoch else ""
+        trouble = said[len(protocol.CHECKPOINTS_FAIL) :] if said.startswith(protocol.CHECKPOINTS_FAIL) else ""
+        if trouble != self._told and self._gate.tell_trouble(self._epoch, trouble):
+            self._told = trouble
 
     def _pass_grace(self, grace_s: Any) -> None:
         """The time to leave goes by the stop file, which the supervisor reads when the signal wakes it."""

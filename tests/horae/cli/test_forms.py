@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.tui import forms
+from horae.tui import explained, forms
 from policy.model import BadInput, GpuRange
 
 
@@ -91,3 +91,12 @@ def test_an_allocation_names_counts_once() -> None:
 
 def test_numbers_for_people() -> None:
     assert [forms.number(v) for v in (None, 3.0, 0.123456, 1234.5678)] == ["-", "3", "0.1235", "1235"]
+
+
+def test_the_longest_word_of_an_explanation_stands_apart_from_its_text() -> None:
+    answer = {"id": "1", "name": "a", "tenant": "ann", "state": "running", "allocation": {"n1": 1}, "range": "1:4"}
+    answer |= {"target": None, "ended": False, "starts": 1, "ran_s": 5.0, "time_left_s": None, "step": 0, "total": 0}
+    answer |= {"causes": [{"what": "checkpoint", "text": "it is kept"}, {"what": "policy", "text": "keeps its GPU"}]}
+    text = explained.page({**answer, "ahead": [], "policy": ""}).plain
+    assert "\ncheckpoint it is kept" in text
+    assert "\npolicy   keeps its GPU" in text

@@ -70,6 +70,19 @@ def test_a_failed_part_is_told_and_waits_for_the_arbiter(yard: Yard) -> None:
     assert yard.workers["w-a"].poll() is None
 
 
+def test_checkpoints_that_fail_are_told_while_the_gang_trains_and_when_they_do_no_more(yard: Yard) -> None:
+    place = yard.path / "ckpt"
+    place.symlink_to(yard.path / "not" / "there")
+    yard.worker("w-a", counter(every=5))
+    yard.open(1, "w-a")
+    told = yard.ack("w-a", 1)
+    assert (told["state"], "File exists" in told["text"] or "No such file" in told["text"]) == ("running", True), told
+    place.unlink()
+    until("the trouble is over", lambda: not yard.ack("w-a", 1)["text"])
+    yard.say({"epoch": 1, "state": "stop", "members": []})
+    until("it has left", lambda: yard.ack("w-a", 1)["state"] == "stopped")
+
+
 def test_an_opening_for_others_is_waited_out(yard: Yard) -> None:
     yard.worker("w-a", counter(steps=5))
     yard.open(1, "w-z")

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from horae.elastic.files import unwritable
 from horae.elastic.protocol import CHECKPOINTS_FAIL
+from horae.elastic.stores import marks
+from horae.elastic.stores.store import FolderStore
 from tests.horae.elastic.exec_job import ExecJob, counter, until
 
 Make = Callable[..., ExecJob]
@@ -43,6 +47,33 @@ def test_a_failure_without_any_checkpoint_is_not_run_again_from_the_beginning(ex
     assert job.wait() == 3
     assert job.state["state"] == "failed"
     assert "not run again from the beginning: no checkpoint could be written" in job.state["native"]
+
+
+def test_of_a_remote_store_the_trainers_own_words_say_when_the_trouble_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FolderStore("/nobody/asks")
+    monkeypatch.setattr(store, "cheap", False)
+    monkeypatch.setattr(marks, "open_store", {"far:": store}.__getitem__)
+    made = marks.Marks("far:", None, print)
+    failed = b"[horae] checkpoint at step 20 could not be written, training goes on: no room\n"
+    again = b"[horae] checkpoint at step 30 could be written again\n"
+    for output, trouble in ((failed, "no room"), (b"step=25/90\n", "no room"), (again, ""), (failed + again, "")):
+        made.hear(output)
+        assert made.trouble == trouble
+    made.hear(again + failed)
+    assert (made.trouble, made.news) == ("no room", True)
+
+
+def test_a_trainer_says_when_its_checkpoints_can_be_written_again(exec_job: Make, tmp_path: Path) -> None:
+    place = tmp_path / "ck"
+    place.symlink_to(tmp_path / "not" / "there")
+    job = exec_job(counter(every=5), checkpoint=str(place))
+    job.start()
+    job.until_log("could not be written, training goes on")
+    place.unlink()
+    job.until_log("could be written again")
+    job.stop()
+    assert job.wait() == 86
+    assert job.log.count("could be written again") == 1
 
 
 def test_a_checkpoint_that_is_written_ends_the_trouble(exec_job: Make, tmp_path: Path) -> None:
