@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from policy.text.plain import surely_plain
+
 T = TypeVar("T")
 
 
@@ -59,15 +61,8 @@ def plain(value: Any) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it is its own plain form, all the way down, so that who gives it away need not have it copied."""
-    kind = type(value)
-    if kind is dict:
-        if not _TEXT.issuperset(map(type, value)):
-            return False
-        value = value.values()
-    elif kind is not list:
-        return kind in _LEAVES
-    return _LEAVES.issuperset(map(type, value)) or all(map(is_plain, value))
+    """Whether it is surely its own plain form, so that who gives it away need not have it copied."""
+    return surely_plain(value, _LISTS)
 
 
 def given(value: Any) -> Any:
@@ -78,6 +73,7 @@ def given(value: Any) -> Any:
 #: What is its own plain form; nearly everything is made of these.
 _LEAVES = frozenset((str, int, float, bool, type(None)))
 _TEXT = frozenset((str,))
+_LISTS: frozenset[type] = frozenset((list,))
 
 
 def restore(kind: type[T], data: Any) -> T:

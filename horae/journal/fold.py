@@ -276,11 +276,12 @@ def _decided(ledger: Ledger, event: Event) -> None:
     pool.decisions += 1
     pool.decided, pool.decided_s = data, event.at_s
     holds = _gpus_of(ledger, targets)
-    gained = [job for job, target in targets.items() if holds.get(job, 0) < sum(target.values())]
+    totals = {job: sum(target.values()) for job, target in targets.items()}
+    gained = [job for job, to in totals.items() if holds.get(job, 0) < to]
     for job, target in targets.items():
         if (record := ledger.jobs.get(job)) is not None:
             record.target = dict(target)
-            held, to = holds.get(job, 0), sum(target.values())
+            held, to = holds.get(job, 0), totals[job]
             if to < held:
                 told = {"from": held, "to": to, "gained": gained, "policy": data.get("policy", "")}
                 record.shrunk = {**told, "at_s": event.at_s, "wall_s": event.wall_s}

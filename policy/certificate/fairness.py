@@ -68,7 +68,7 @@ def measure(
         for node, gpus in now.items():
             held[node] = held.get(node, 0) + gpus
     economy = Economy(snapshot, speeds, held, fluid=shares is not None)
-    kinds = [economy.kind(j) for j in snapshot.jobs]
+    kinds = list(map(speeds.kind, snapshot.jobs))
     tenants, crowd = _tenants(snapshot, kinds, allocation, shares, economy)
     total = sum(t.value for t in tenants)
     notes: list[str] = []
@@ -114,7 +114,10 @@ def _tenants(
         now, tenant = allocation.get(job.name), job.tenant
         if job.work.left != 0:
             add(everybody, kind, job)
-            add(crowds.setdefault(tenant, {}), kind, job)
+            crowd = crowds.get(tenant)
+            if crowd is None:
+                crowd = crowds[tenant] = {}
+            add(crowd, kind, job)
         elif now:
             crowds.setdefault(tenant, {})
         else:
@@ -128,7 +131,9 @@ def _tenants(
         else:
             continue
         values[tenant] = values.get(tenant, 0.0) + value
-        bundle = bundles.setdefault(tenant, {})
+        bundle = bundles.get(tenant)
+        if bundle is None:
+            bundle = bundles[tenant] = {}
         for t, x in share.items():
             bundle[t] = bundle.get(t, 0.0) + x
     alike: dict[object, int] = {}

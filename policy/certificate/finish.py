@@ -24,10 +24,18 @@ def rho_by_app(
 ) -> tuple[dict[str, float | None], list[str]]:
     """rho by app, in the order of the snapshot, and what was left out."""
     apps: dict[str, list[Job]] = {}
+    unended: set[int] = set()
+    active_apps: set[str] = set()
     for job in snapshot.jobs:
-        apps.setdefault(job.app, []).append(job)
-    unended = {id(j) for j in snapshot.jobs if j.work.left != 0}
-    active = len({j.app for j in snapshot.jobs if id(j) in unended})
+        jobs = apps.get(job.app)
+        if jobs is None:
+            apps[job.app] = [job]
+        else:
+            jobs.append(job)
+        if job.work.left != 0:
+            unended.add(id(job))
+            active_apps.add(job.app)
+    active = len(active_apps)
     capacity: dict[str, int] = {}
     for n in snapshot.cluster.nodes:
         if n.health is not Health.DOWN:
@@ -37,9 +45,21 @@ def rho_by_app(
     out: dict[str, float | None] = {}
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
+    now_s, known = snapshot.now_s, speeds.rate
     for app, jobs in apps.items():
-        if len(jobs) == 1 and not allocation.get(jobs[0].name):
-            out[app] = None
+        if len(jobs) == 1:  # most are: the same as below, without the lists
+            (job,) = jobs
+            now = allocation.get(job.name)
+            if not now or id(job) not in unended:
+                out[app] = None
+                continue
+            rate, left, alone = known(job, now), job.work.left, _alone_by_itself(job, alone_at)
+            if rate is None or rate <= 0 or left is None or alone is None or alone <= 0:
+                out[app] = None
+                unknown += 1
+                continue
+            age_s = now_s - job.submitted_s
+            out[app] = (age_s + max(0.0, left / rate)) / (alone * mean.since(job.submitted_s))
             continue
         works = [j for j in jobs if id(j) in unended]
         running = [j for j in works if allocation.get(j.name)]
@@ -159,11 +179,11 @@ def _alone(jobs: list[Job], at_best: _AtBest) -> Seconds | None:
 
 def _alone_by_itself(job: Job, at_best: _AtBest) -> Seconds | None:
     """The same of an app of one job, which most are."""
-    found = at_best.of(job)
-    if job.work.total is None or found is None:
+    found, total = at_best.of(job), job.work.total
+    if total is None or found is None:
         return None
     room, size, rate = found
-    seconds = job.work.total / rate
+    seconds = total / rate
     return max(seconds * size / min(size, max(room, 1)), seconds, 0.0) if size else None
 
 

@@ -27,7 +27,10 @@ class _Node:
 
     @property
     def state(self) -> State:
-        return (self.free, max(self.free - self.claimed, 0), self.cpus, self.memory, self.traits)
+        free, claimed = self.free, self.claimed
+        unclaimed = free if not claimed else free - claimed if claimed < free else 0
+        traits = PLAIN if self.whole_at is None and not self.features else self.traits
+        return (free, unclaimed, self.cpus, self.memory, traits)
 
     @property
     def traits(self) -> Traits:
@@ -137,7 +140,7 @@ class Ledger:
             self._check(job, allocation)
         if allocation == job.allocation:
             self._stay[job.tenant] = self._stay.get(job.tenant, 0) + gpus
-        claims = self._claims.pop(job.name, {})
+        claims = self._claims.pop(job.name, EMPTY)
         freed = {self._index[n]: -g for n, g in allocation.items()}
         if job.shape is not None and job.shape.exclusive and allocation != job.allocation:
             self._closed[job.name] = {i: self._nodes[i].free + g for i, g in freed.items()}

@@ -7,11 +7,14 @@ their code changes, and all of them at least every `REFRESH_S`, so that their nu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from heapq import nsmallest
 from typing import Any
 
 from horae.arbiter.admit.guards import Veto
 from horae.journal import Draft, JobRecord, Ledger, events
-from horae.journal.codec import Plain, given, plain
+from horae.journal.codec import Plain, given, is_plain, plain
+from horae.port import JobId
 from policy.model import Allocation, Certificate, Decision, JobName, Reason, Seconds
 
 REFRESH_S = 60.0
@@ -33,11 +36,11 @@ def decided(
     """The DECIDED event, or None when nothing is new. `question`: policy, options, seed."""
     books = ledger.pool(pool)
     records = list(ledger.live(pool))
-    changed = {}
-    for record in records:
-        target = targets.get(record.id)
-        if target is not None and target != record.target:
-            changed[record.id] = dict(target)
+    changed = {
+        record.id: dict(target)
+        for record in records
+        if (target := targets.get(record.id)) is not None and target != record.target
+    }
     data: dict[str, Any] = {**plain(question), "targets": changed}
     if decision is None:
         data["fallback"] = why_not
@@ -47,8 +50,9 @@ def decided(
     stale = now_s - books.decided_s >= REFRESH_S
     data["reasons"] = _reasons(records, decision, stale)
     leases: dict[str, Any] = {}
-    for record in records:
-        until = decision.leases.get(record.id)
+    by_job = decision.leases
+    for record in records if by_job else [r for r in records if r.leases]:
+        until = by_job.get(record.id)
         if (until or record.leases) and (lease := plain(until or {})) != record.leases:
             leases[record.id] = lease
     data["leases"] = leases
@@ -66,37 +70,35 @@ def decided(
 
 
 def _reasons(records: list[JobRecord], decision: Decision, stale: bool) -> dict[str, Any]:
-    out = {}
-    known: dict[int, Any] = {}  # many jobs wait for one reason
+    new: dict[JobId, Reason] = {}
+    by_job = decision.reasons
     for record in records:
-        reason = decision.reasons.get(record.id)
+        reason = by_job.get(record.id)
         if reason is None:
             continue
         old = record.reason
         if old is None or old["code"] != reason.code or (stale and old["text"] != reason.text):
-            form = known.get(id(reason))
-            if form is None:
-                form = known[id(reason)] = _of_reason(reason)
-            out[record.id] = form
-    return out
+            new[record.id] = reason
+    differ = {id(reason): reason for reason in new.values()}  # many jobs wait for one reason
+    as_they_are = is_plain([reason.numbers for reason in differ.values() if reason.numbers])
+    forms = {key: _of_reason(reason, as_they_are) for key, reason in differ.items()}
+    return {job: forms[id(reason)] for job, reason in new.items()}
 
 
-def _of_reason(reason: Reason) -> dict[str, Any]:
-    """`plain`, written out for what there is one of for each job."""
-    out: dict[str, Any] = {"code": reason.code.value, "text": str(reason.text)}
+def _of_reason(reason: Reason, as_it_is: bool) -> dict[str, Any]:
+    """`plain`, written out for what there is one of for each job. `as_it_is`: its numbers are plain already."""
+    out: dict[str, Any] = {"code": reason.code._value_, "text": str(reason.text)}
     if reason.numbers:
-        out["numbers"] = given(reason.numbers)
+        out["numbers"] = reason.numbers if as_it_is else given(reason.numbers)
     if reason.change:
         out["change"] = str(reason.change)
     return out
 
 
 def _summary(certificate: Certificate) -> dict[str, Any]:
-    data: dict[str, Any] = plain(certificate)
-    rho = sorted(
-        ((app, value) for app, value in certificate.rho.items() if value is not None), key=lambda r: (-r[1], r[0])
-    )
-    data["rho"], data["rho_apps"] = dict(rho[:WORST_APPS]), len(rho)
+    data: dict[str, Any] = plain(replace(certificate, rho={}))
+    rho = [(-value, app) for app, value in certificate.rho.items() if value is not None]
+    data["rho"], data["rho_apps"] = {app: -value for value, app in nsmallest(WORST_APPS, rho)}, len(rho)
     return data
 
 
@@ -106,6 +108,8 @@ def guarded(
     """Events for vetoes that are new, of another kind, or over."""
     drafts = []
     for record in ledger.live(pool):
+        if record.guard is None and record.id not in vetoes:
+            continue
         veto = vetoes.get(record.id)
         old = record.guard["guard"] if record.guard is not None else None
         if veto is None and old is not None:
