@@ -6,6 +6,7 @@ event read back later are the same data. `restore` validates while it builds (py
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -13,7 +14,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from policy.text.plain import surely_plain
 
@@ -88,6 +89,14 @@ def restore(kind: type[T], data: Any) -> T:
 def text(data: Any) -> str:
     """Compact JSON of plain data, by a third of the time that `json` takes."""
     return to_json(data, inf_nan_mode="constants").decode()
+
+
+def parsed(text_: str) -> Any:
+    """What `text` was made of, in half the time that `json` takes. Raises ValueError."""
+    try:
+        return from_json(text_)
+    except ValueError:
+        return json.loads(text_)  # it knows more, lone surrogates above all
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}

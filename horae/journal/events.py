@@ -15,6 +15,7 @@ from horae.journal.codec import plain
 from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Seconds
+from policy.records import quick
 
 
 class Kind(StrEnum):
@@ -89,6 +90,7 @@ class Draft:
     pool: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Event:
     seq: int

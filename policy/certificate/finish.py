@@ -24,18 +24,11 @@ def rho_by_app(
 ) -> tuple[dict[str, float | None], list[str]]:
     """rho by app, in the order of the snapshot, and what was left out."""
     apps: dict[str, list[Job]] = {}
-    unended: set[int] = set()
-    active_apps: set[str] = set()
     for job in snapshot.jobs:
-        jobs = apps.get(job.app)
-        if jobs is None:
-            apps[job.app] = [job]
-        else:
-            jobs.append(job)
-        if job.work.left != 0:
-            unended.add(id(job))
-            active_apps.add(job.app)
-    active = len(active_apps)
+        apps.setdefault(job.app, []).append(job)
+    working = [j for j in snapshot.jobs if j.work.left != 0]
+    unended = set(map(id, working))
+    active = len({j.app for j in working})
     capacity: dict[str, int] = {}
     for n in snapshot.cluster.nodes:
         if n.health is not Health.DOWN:
@@ -45,21 +38,12 @@ def rho_by_app(
     out: dict[str, float | None] = {}
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
-    now_s, known = snapshot.now_s, speeds.rate
     for app, jobs in apps.items():
-        if len(jobs) == 1:  # most are: the same as below, without the lists
+        if len(jobs) == 1:
             (job,) = jobs
-            now = allocation.get(job.name)
-            if not now or id(job) not in unended:
-                out[app] = None
-                continue
-            rate, left, alone = known(job, now), job.work.left, _alone_by_itself(job, alone_at)
-            if rate is None or rate <= 0 or left is None or alone is None or alone <= 0:
-                out[app] = None
-                unknown += 1
-                continue
-            age_s = now_s - job.submitted_s
-            out[app] = (age_s + max(0.0, left / rate)) / (alone * mean.since(job.submitted_s))
+            now = allocation.get(job.name) if id(job) in unended else None
+            out[app] = _by_itself(job, now, snapshot.now_s, speeds, alone_at, mean) if now else None
+            unknown += bool(now) and out[app] is None
             continue
         works = [j for j in jobs if id(j) in unended]
         running = [j for j in works if allocation.get(j.name)]
@@ -83,6 +67,16 @@ def rho_by_app(
             f"rho: {len(own_scheduler)} apps with a scheduler of their own are measured by their jobs in the snapshot"
         )
     return out, notes
+
+
+def _by_itself(
+    job: Job, now: Allocation, now_s: Seconds, speeds: Throughput, alone_at: _AtBest, mean: MeanActive
+) -> float | None:
+    """rho of an app of one job, which most are; None where nobody knows its length or speed."""
+    rate, left, alone = speeds.rate(job, now), job.work.left, _alone_by_itself(job, alone_at)
+    if rate is None or rate <= 0 or left is None or alone is None or alone <= 0:
+        return None
+    return (now_s - job.submitted_s + max(0.0, left / rate)) / (alone * mean.since(job.submitted_s))
 
 
 def mean_active(snapshot: Snapshot, since: Seconds, now_active: int) -> float:

@@ -35,11 +35,11 @@ def surely_plain(value: Any, lists: frozenset[type] = frozenset((list, tuple))) 
             return True
         if not deeper <= lists | {dict}:
             return False
-        dicts = level if len(kinds) == 1 and dict in kinds else [v for v in level if type(v) is dict]
+        dicts = [v for v in level if type(v) is dict]
         if not _TEXT.issuperset(map(type, chain.from_iterable(dicts))):
             return False
-        below = chain.from_iterable([v for v in level if type(v) in lists]) if deeper & lists else ()
-        level = [*chain.from_iterable(map(dict.values, dicts)), *below]
+        inside = chain.from_iterable([v for v in level if type(v) in lists])
+        level = [*chain.from_iterable(map(dict.values, dicts)), *inside]
     return False
 
 

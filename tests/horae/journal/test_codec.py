@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from horae.journal.codec import Plain, given, is_plain, plain
+from horae.journal.codec import Plain, given, is_plain, parsed, plain, text
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=2)
 values = st.recursive(
@@ -32,6 +35,18 @@ def test_what_is_plain_is_its_own_plain_form(value: object) -> None:
         assert given(value) is value
     else:
         assert kinds(given(value)) == kinds(plain(value))
+
+
+@examples(st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_text_is_read_as_it_was_written(value: object) -> None:
+    assert kinds(parsed(text(value))) == kinds(value)
+    assert kinds(parsed(json.dumps(value))) == kinds(value)
+
+
+def test_what_only_json_reads_is_read_and_what_nobody_reads_is_refused() -> None:
+    assert parsed('"\\ud800"') == "\ud800"
+    with pytest.raises(ValueError):
+        parsed("{")
 
 
 def test_tuples_and_keys_that_are_no_text_are_not_plain_yet() -> None:
