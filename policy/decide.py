@@ -258,9 +258,7 @@ def _tenants(
         else:
             share = shares.get(job.name, EMPTY)
             rate = speeds.of_share(job, share)
-        into = totals.get(tenant)
-        if into is None:
-            into = totals[tenant] = {}
+        into = totals.setdefault(tenant, {})
         for gpu_type, x in share.items():
             into[gpu_type] = into.get(gpu_type, 0.0) + x
         rates[tenant] = rates.get(tenant, 0.0) + rate

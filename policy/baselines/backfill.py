@@ -202,9 +202,7 @@ def _reserve(
         guess = max((speeds.at(job, t, size) or 0.0 for t in speeds.types(job)), default=0.0)
         length = inf if job.work_left is None or guess <= 0 else job.work_left / guess * job.slowdown.cluster
         nodes = tuple(
-            replace(n, foreign=min(n.foreign + _used(n.name, start, start + length, there[n.name]), n.gpus))
-            if n.name in there
-            else n
+            replace(n, foreign=min(n.foreign + _used(n.name, start, start + length, there.get(n.name, ())), n.gpus))
             for n in snapshot.cluster.nodes
         )
         then = replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes), jobs=(replace(job, allocation=EMPTY),))

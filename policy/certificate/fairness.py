@@ -114,10 +114,7 @@ def _tenants(
         now, tenant = allocation.get(job.name), job.tenant
         if job.work.left != 0:
             add(everybody, kind, job)
-            crowd = crowds.get(tenant)
-            if crowd is None:
-                crowd = crowds[tenant] = {}
-            add(crowd, kind, job)
+            add(crowds.setdefault(tenant, {}), kind, job)
         elif now:
             crowds.setdefault(tenant, {})
         else:
@@ -131,9 +128,7 @@ def _tenants(
         else:
             continue
         values[tenant] = values.get(tenant, 0.0) + value
-        bundle = bundles.get(tenant)
-        if bundle is None:
-            bundle = bundles[tenant] = {}
+        bundle = bundles.setdefault(tenant, {})
         for t, x in share.items():
             bundle[t] = bundle.get(t, 0.0) + x
     alike: dict[object, int] = {}

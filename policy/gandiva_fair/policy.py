@@ -74,7 +74,6 @@ class _Round:
             self.total[t] = self.total.get(t, 0) + n
         weights = {t.name: t.weight for t in snapshot.tenants}
         self._largest: dict[int, Gpus] = {}
-        self._sizes: dict[object, Gpus] = {}  #: by all that a gang's size depends on
         self.size = {j.name: self._size(j) for j in snapshot.jobs if j.work.left != 0}
         self.jobs = [j for j in sorted(snapshot.jobs, key=lambda j: j.order) if self.size.get(j.name)]
         self.tickets = {j.tenant: weights.get(j.tenant, 1.0) for j in self.jobs}
@@ -99,14 +98,9 @@ class _Round:
         if most is None:
             in_types = (self.total[t] for t in self.speeds.types(job) if t in self.total)
             most = self._largest[kind] = max(in_types, default=0)
-        usual = self.placer.usual(job)
-        like = (kind, usual, job.cpus_per_gpu, job.memory_per_gpu)
-        size = self._sizes.get(like)
-        if size is None:
-            size = job.gpus.at_most(min(usual, most))
-            while size and not self.placer.possible(job, size):
-                size = job.gpus.at_most(size - 1)
-            self._sizes[like] = size
+        size = job.gpus.at_most(min(self.placer.usual(job), most))
+        while size and not self.placer.possible(job, size):
+            size = job.gpus.at_most(size - 1)
         return size
 
     def decide(self, rule: str) -> Proposal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -28,19 +28,21 @@ def surely_plain(value: Any, lists: frozenset[type] = frozenset((list, tuple))) 
     level = [value]
     for _ in range(MOST_LEVELS):
         kinds = set(map(type, level))
-        if float in kinds and not all(map(math.isfinite, [v for v in level if type(v) is float])):
-            return False
         deeper = kinds - _LEAVES
+        if not (deeper <= lists | {dict} and _finite(level)):
+            return False
         if not deeper:
             return True
-        if not deeper <= lists | {dict}:
-            return False
         dicts = [v for v in level if type(v) is dict]
         if not _TEXT.issuperset(map(type, chain.from_iterable(dicts))):
             return False
         inside = chain.from_iterable([v for v in level if type(v) in lists])
         level = [*chain.from_iterable(map(dict.values, dicts)), *inside]
     return False
+
+
+def _finite(level: Iterable[Any]) -> bool:
+    return all(map(math.isfinite, [v for v in level if type(v) is float]))
 
 
 #: Deeper, and where a value holds itself, nobody is sure.

@@ -50,9 +50,8 @@ def decided(
     stale = now_s - books.decided_s >= REFRESH_S
     data["reasons"] = _reasons(records, decision, stale)
     leases: dict[str, Any] = {}
-    by_job = decision.leases
-    for record in records if by_job else [r for r in records if r.leases]:
-        until = by_job.get(record.id)
+    for record in records:
+        until = decision.leases.get(record.id)
         if (until or record.leases) and (lease := plain(until or {})) != record.leases:
             leases[record.id] = lease
     data["leases"] = leases
@@ -108,8 +107,6 @@ def guarded(
     """Events for vetoes that are new, of another kind, or over."""
     drafts = []
     for record in ledger.live(pool):
-        if record.guard is None and record.id not in vetoes:
-            continue
         veto = vetoes.get(record.id)
         old = record.guard["guard"] if record.guard is not None else None
         if veto is None and old is not None:

@@ -357,7 +357,7 @@ class Album:
             provenance=tables[1],
             model=spec.model,
             slowdown=slowdown if slowdown is _NO_SLOWDOWN else same.setdefault(slowdown, slowdown),
-            attained=record.attained_at(now_s) if record.holding else record.attained.copy(),
+            attained=record.attained_at(now_s),
             allocation=allocation,
             lease_until=_leases(record, allocation) if record.leases else EMPTY,
             cpus_per_gpu=view.cpus_per_gpu if spec.cpus_per_gpu is None else spec.cpus_per_gpu,

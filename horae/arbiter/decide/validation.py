@@ -52,8 +52,7 @@ def problems(snapshot: Snapshot, decision: object) -> tuple[str, ...]:
         room = nodes[node_name].gpus - nodes[node_name].foreign
         if gpus > room:
             found.append(f"node {node_name} has {room} GPUs for our jobs and is given {gpus}")
-    if not {Reason}.issuperset(map(type, answer.reasons.values())):
-        found += [f"its reason for {n!r} is no reason" for n, r in answer.reasons.items() if not isinstance(r, Reason)]
+    found += [f"its reason for {n!r} is no reason" for n, r in answer.reasons.items() if not isinstance(r, Reason)]
     found += [f"it cancels {name!r}, which is no job of the snapshot" for name in decision.cancel if name not in jobs]
     return tuple(found[:MOST])
 
@@ -73,10 +72,8 @@ def _not_plain(answer: Any) -> list[str]:
 
 def _surely(job: Job, allocation: dict[Any, Any], up: set[NodeName]) -> bool:
     """The quick answer for nearly all: nothing, or a size of its gang on one node that is up. `_one` tells the rest."""
-    if not allocation:
-        return True
-    if len(allocation) > 1:
-        return False
+    if len(allocation) != 1:
+        return not allocation
     ((node, gpus),) = allocation.items()
     return node in up and type(gpus) is int and gpus > 0 and job.gpus.feasible(gpus)
 
