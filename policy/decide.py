@@ -211,7 +211,7 @@ def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: 
     staying = _without(snapshot, proposal.cancel)  # who ends now wants nothing any more
     measured = certificate.certify(
         staying,
-        {j.name: allocation[j.name] for j in staying.jobs} if proposal.cancel else allocation,
+        {j.name: allocation[j.name] for j in staying.jobs},
         proposal.shares,
         speeds,
         time_limit_s=context.time_limit_s,

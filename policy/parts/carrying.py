@@ -81,7 +81,7 @@ def kept(snapshot: Snapshot, proposal: Proposal) -> Proposal:
         held = job.allocation
         if to == held or (not to and not held):
             continue
-        entry: dict[str, Any] = {"from": dict(held) if held else {}, "to": dict(to) if to else {}}
+        entry: dict[str, Any] = {"from": dict(held), "to": dict(to or EMPTY)}
         if by_job and (leases := by_job.get(job.name)):
             entry["leases"] = {node: list(times) for node, times in leases.items()}
         pending[job.name] = entry

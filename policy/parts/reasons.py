@@ -34,7 +34,7 @@ def places(allocation: Allocation) -> str:
 
 def outcome(job: Job, now: Allocation, speeds: Throughput, change: str = "") -> Reason | None:
     """The reason that what it held and holds gives by itself; None for a job that held and holds nothing."""
-    held, has = job.held if job.allocation else 0, sum(now.values())
+    held, has = job.held, sum(now.values())
     if not held and not has:
         return None
     numbers: dict[str, Any] = {"gpus": has, "held": held}

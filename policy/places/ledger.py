@@ -27,10 +27,7 @@ class _Node:
 
     @property
     def state(self) -> State:
-        free, claimed = self.free, self.claimed
-        unclaimed = free if not claimed else free - claimed if claimed < free else 0
-        traits = PLAIN if self.whole_at is None and not self.features else self.traits
-        return (free, unclaimed, self.cpus, self.memory, traits)
+        return (self.free, max(self.free - self.claimed, 0), self.cpus, self.memory, self.traits)
 
     @property
     def traits(self) -> Traits:

@@ -133,7 +133,7 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and record.hold_why is None
         and not record.state.ended
         and not record.spec.without_gpus
-        and (record.aside is None or not is_aside(record, now_s))
+        and not is_aside(record, now_s)
         and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )
 
@@ -344,7 +344,7 @@ class Album:
             # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not
             # for the lack of GPUs that a policy would no longer give it.
             total = done + 1
-        gpus = _range(record, sum(allocation.values()) if allocation else 0)
+        gpus = _range(record, sum(allocation.values()))
         slowdown = measured.slowdown or _NO_SLOWDOWN
         return Job(
             name=record.id,
@@ -356,7 +356,7 @@ class Album:
             throughput=tables[0],
             provenance=tables[1],
             model=spec.model,
-            slowdown=slowdown if slowdown is _NO_SLOWDOWN else same.setdefault(slowdown, slowdown),
+            slowdown=same.setdefault(slowdown, slowdown),
             attained=record.attained_at(now_s),
             allocation=allocation,
             lease_until=_leases(record, allocation) if record.leases else EMPTY,
