@@ -50,23 +50,15 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
     LOST = "lost"  #: ended by the cluster (node lost, preempted, supervisor killed); can be started again
 
-    @property
-    def ended(self) -> bool:
-        """Never starts again."""
-        return self in _ENDED
-
-    @property
-    def holds(self) -> bool:
-        return self in _HOLDS
-
-    @property
-    def startable(self) -> bool:
-        return self in _STARTABLE
+    ended: bool  #: never starts again
+    holds: bool
+    startable: bool
 
 
-_ENDED = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
-_HOLDS = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
-_STARTABLE = (JobState.QUEUED, JobState.STOPPED, JobState.LOST)
+for _state in JobState:  # asked of every job in every round: attributes, not questions
+    _state.ended = _state in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
+    _state.holds = _state in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+    _state.startable = _state in (JobState.QUEUED, JobState.STOPPED, JobState.LOST)
 
 
 class BlockKind(StrEnum):

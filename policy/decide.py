@@ -188,9 +188,11 @@ def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
 
 def _without_text(proposal: Proposal) -> Iterator[str]:
     """What no text form could give back."""
-    told = {id(reason): (job, reason.numbers) for job, reason in proposal.reasons.items()}  # many share one
     if not surely_plain(proposal.state):
         yield from _unwritable("state", proposal.state)
+    told = {id(reason): (job, reason.numbers) for job, reason in proposal.reasons.items()}  # many share one
+    if surely_plain([numbers for _, numbers in told.values()]):
+        return
     for job, numbers in told.values():
         if not surely_plain(numbers):
             yield from _unwritable(f"reason of {job}", numbers)
@@ -204,7 +206,8 @@ def _unwritable(what: str, value: Any) -> Iterator[str]:
 def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: Proposal, context: Context) -> Decision:
     """The decision of a checked proposal: reasons for every job, tenants' totals, the certificate."""
     speeds = context.speeds
-    allocation = {j.name: dict(proposal.allocation.get(j.name, EMPTY)) for j in snapshot.jobs}
+    proposed = proposal.allocation
+    allocation = {j.name: dict(now) if (now := proposed.get(j.name)) else {} for j in snapshot.jobs}
     staying = _without(snapshot, proposal.cancel)  # who ends now wants nothing any more
     measured = certificate.certify(
         staying,
@@ -242,20 +245,22 @@ def _tenants(
 ) -> dict[str, TenantShare]:
     totals: dict[str, dict[str, float]] = {t.name: {} for t in snapshot.tenants}
     rates: dict[str, float] = {t.name: 0.0 for t in snapshot.tenants}
+    shares = proposal.shares
     for job in snapshot.jobs:
         share: Mapping[str, float]
-        if proposal.shares is None:
+        tenant = job.tenant
+        if shares is None:
             now = allocation[job.name]
             if not now:
                 continue
             share = speeds.by_type(now)
             rate = speeds.normalised(job, now)
         else:
-            share = proposal.shares.get(job.name, EMPTY)
+            share = shares.get(job.name, EMPTY)
             rate = speeds.of_share(job, share)
-        into = totals.setdefault(job.tenant, {})
+        into = totals.setdefault(tenant, {})
         for gpu_type, x in share.items():
             into[gpu_type] = into.get(gpu_type, 0.0) + x
-        rates[job.tenant] = rates.get(job.tenant, 0.0) + rate
+        rates[tenant] = rates.get(tenant, 0.0) + rate
     order = snapshot.cluster.gpu_types
     return {name: TenantShare({t: float(x[t]) for t in order if t in x}, rates[name]) for name, x in totals.items()}

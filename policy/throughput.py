@@ -112,11 +112,12 @@ class Throughput:
         # By the identity of a job, then of its parts, which is quick to ask; kept, so that their ids stay theirs.
         self._jobs: dict[int, tuple[_Kin, int, Job]] = {}
         self._kin: dict[tuple[int, Gpus | None, int], tuple[object, _Kin]] = {}
-        self._kinds: dict[tuple[int, int, int, int, int], tuple[object, int]] = {}
+        self._kinds: dict[tuple[int, int, int, int, int], tuple[_Kin, int, object]] = {}
         # By content.
         self._same: dict[object, _Kin] = {}
         self._numbers: dict[object, int] = {}
         self._normalised: dict[tuple[int, GpuType | None, Gpus], float] = {}  #: within one node
+        self._by_types: dict[tuple[int, Gpus], tuple[tuple[GpuType, IterationsPerSecond], ...]] = {}
 
     def _known(self, job: Job) -> tuple[_Kin, int, Job]:
         """What it has in common with others, and the number of those that are alike in all."""
@@ -124,8 +125,18 @@ class Throughput:
         if found is None:
             if len(self._jobs) >= MOST_JOBS:
                 self._jobs.clear()
-            found = self._jobs[id(job)] = (self._kin_of(job), self._kind(job), job)
+            key = (id(job.throughput), id(job.gpus), id(job.slowdown), id(job.gpu_types), id(job.shape))
+            parts = self._kinds.get(key)
+            if parts is None:
+                parts = self._kinds[key] = self._parts_of(job)
+            found = self._jobs[id(job)] = (parts[0], parts[1], job)
         return found
+
+    def _parts_of(self, job: Job) -> tuple[_Kin, int, object]:
+        g, kin = job.gpus, self._kin_of(job)
+        content = (id(kin), g.min, g.max, g.allowed, job.slowdown, job.shape)
+        number = self._numbers.setdefault(content, len(self._numbers))
+        return kin, number, (job.throughput, g, job.slowdown, job.gpu_types, job.shape)
 
     def _kin_of(self, job: Job) -> _Kin:
         key = (id(job.throughput), job.gpus.max, id(job.gpu_types))
@@ -153,18 +164,10 @@ class Throughput:
     def kind(self, job: Job) -> int:
         """Jobs of one number are alike in what GPUs are worth to them, and in which they ask for: equal curves, ranges
         and slowdowns, equal choices of types, equal shapes."""
-        found = self._jobs.get(id(job))
-        return (found or self._known(job))[1]
-
-    def _kind(self, job: Job) -> int:
-        key = (id(job.throughput), id(job.gpus), id(job.slowdown), id(job.gpu_types), id(job.shape))
-        found = self._kinds.get(key)
-        if found is None:
-            g, parts = job.gpus, (job.throughput, job.gpus, job.slowdown, job.gpu_types, job.shape)
-            content = (id(self._kin_of(job)), g.min, g.max, g.allowed, job.slowdown, job.shape)
-            number = self._numbers.setdefault(content, len(self._numbers))
-            found = self._kinds[key] = (parts, number)
-        return found[1]
+        try:
+            return self._jobs[id(job)][1]
+        except KeyError:
+            return self._known(job)[1]
 
     def curves(self, job: Job) -> Mapping[GpuType, Curve]:
         """The job's curves by GPU type; empty for a job without a table."""
@@ -200,6 +203,15 @@ class Throughput:
         """iterations/s on `gpus` GPUs of one type at best placement; None when it is not known there."""
         curve = (self._jobs.get(id(job)) or self._known(job))[0].curves.get(gpu_type)
         return None if curve is None else curve(gpus)
+
+    def by_types(self, job: Job, gpus: Gpus) -> tuple[tuple[GpuType, IterationsPerSecond], ...]:
+        """(GPU type, iterations/s on `gpus` of it) for each of `types`; 0 where that is not known."""
+        key = (self.kind(job), gpus)
+        found = self._by_types.get(key)
+        if found is None:
+            found = tuple((t, self.at(job, t, gpus) or 0.0) for t in self.types(job))
+            self._by_types[key] = found
+        return found
 
     def rate(self, job: Job, allocation: Allocation) -> IterationsPerSecond | None:
         """iterations/s on these GPUs; 0 on none, None when a type is held whose speed is not known (a node that has

@@ -240,8 +240,11 @@ def _in_transit(
     health = {n.name: n.health for n in view.observation.nodes if n.name not in closed}
     for job in jobs:
         record = ledger.jobs[job.name]
-        target, other = record.target, wanted.get(job.name)
-        if not target or not other or target == other or sum(target.values()) != sum(other.values()):
+        target = record.target
+        if not target:
+            continue
+        other = wanted.get(job.name)
+        if not other or target == other or sum(target.values()) != sum(other.values()):
             continue
         if phase_of(record, view.now_s, view.config.rounds.settle_s) is PlanPhase.RUNS:
             continue

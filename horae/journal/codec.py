@@ -6,6 +6,7 @@ event read back later are the same data. `restore` validates while it builds (py
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -13,7 +14,9 @@ from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
+
+from policy.text.plain import surely_plain
 
 T = TypeVar("T")
 
@@ -59,15 +62,8 @@ def plain(value: Any) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it is its own plain form, all the way down, so that who gives it away need not have it copied."""
-    kind = type(value)
-    if kind is dict:
-        if not _TEXT.issuperset(map(type, value)):
-            return False
-        value = value.values()
-    elif kind is not list:
-        return kind in _LEAVES
-    return _LEAVES.issuperset(map(type, value)) or all(map(is_plain, value))
+    """Whether it is surely its own plain form, so that who gives it away need not have it copied."""
+    return surely_plain(value, _LISTS)
 
 
 def given(value: Any) -> Any:
@@ -78,6 +74,7 @@ def given(value: Any) -> Any:
 #: What is its own plain form; nearly everything is made of these.
 _LEAVES = frozenset((str, int, float, bool, type(None)))
 _TEXT = frozenset((str,))
+_LISTS: frozenset[type] = frozenset((list,))
 
 
 def restore(kind: type[T], data: Any) -> T:
@@ -92,6 +89,14 @@ def restore(kind: type[T], data: Any) -> T:
 def text(data: Any) -> str:
     """Compact JSON of plain data, by a third of the time that `json` takes."""
     return to_json(data, inf_nan_mode="constants").decode()
+
+
+def parsed(text_: str) -> Any:
+    """What `text` was made of, in half the time that `json` takes. Raises ValueError."""
+    try:
+        return from_json(text_)
+    except ValueError:
+        return json.loads(text_)  # it knows more, lone surrogates above all
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}

@@ -15,6 +15,7 @@ from horae.journal.codec import plain
 from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Seconds
+from policy.records import quick
 
 #: Who held a job where nobody asked for it.
 HORAE = "horae"
@@ -92,6 +93,7 @@ class Draft:
     pool: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Event:
     seq: int

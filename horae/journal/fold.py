@@ -166,14 +166,15 @@ def _seen(ledger: Ledger, event: Event) -> None:
     if record is None:
         return
     data = event.data
-    state, epoch, since_s = JobState(data["state"]), data["epoch"], data["since_s"]
+    state, epoch, since_s = _STATES.get(data["state"]) or JobState(data["state"]), data["epoch"], data["since_s"]
+    allocation = data["allocation"]
     moved = state is not record.state or epoch != record.epoch_seen
     _charge(ledger, record, since_s if moved else event.at_s, event)
-    if moved or data["allocation"] != record.allocation:
+    if moved or allocation != record.allocation:
         record.unused = None
     if moved:
         _came_into(record, state, epoch, since_s)
-    if record.allocation and not data["allocation"]:
+    if record.allocation and not allocation:
         record.left_nodes, record.left_s = sorted(record.allocation), event.at_s
     if record.grant is not None and (
         epoch >= record.grant.epoch or (record.state is JobState.STARTING and state.startable)
@@ -182,13 +183,17 @@ def _seen(ledger: Ledger, event: Event) -> None:
     record.shown, record.missing_since_s = True, None
     record.state, record.epoch_seen = state, epoch
     record.epoch = max(record.epoch, epoch)
-    record.allocation, record.holding = dict(data["allocation"]), dict(data["holding"])
+    record.allocation, record.holding = dict(allocation), dict(data["holding"])
     record.since_s = since_s
     record.exit_code, record.native = data.get("exit_code"), data.get("native", "")
     record.blocked = data.get("blocked")
     record.cluster_left_s, record.cluster_left_at_s = data.get("time_left_s"), event.at_s
     if "checkpoint" in data:
         record.checkpoint = restore(CheckpointMark, data["checkpoint"])
+
+
+#: By value.
+_STATES = {state.value: state for state in JobState}
 
 
 def _came_into(record: JobRecord, state: JobState, epoch: int, since_s: Seconds) -> None:
@@ -276,11 +281,12 @@ def _decided(ledger: Ledger, event: Event) -> None:
     pool.decisions += 1
     pool.decided, pool.decided_s = data, event.at_s
     holds = _gpus_of(ledger, targets)
-    gained = [job for job, target in targets.items() if holds.get(job, 0) < sum(target.values())]
+    totals = {job: sum(target.values()) for job, target in targets.items()}
+    gained = [job for job, to in totals.items() if holds.get(job, 0) < to]
     for job, target in targets.items():
         if (record := ledger.jobs.get(job)) is not None:
             record.target = dict(target)
-            held, to = holds.get(job, 0), sum(target.values())
+            held, to = holds.get(job, 0), totals[job]
             if to < held:
                 told = {"from": held, "to": to, "gained": gained, "policy": data.get("policy", "")}
                 record.shrunk = {**told, "at_s": event.at_s, "wall_s": event.wall_s}
@@ -417,9 +423,10 @@ def _charge(ledger: Ledger, record: JobRecord, until_s: Seconds, event: Event) -
     if elapsed_s <= 0:
         return
     until_wall_s = event.wall_s - (event.at_s - until_s)
-    spending.charge(ledger.spent, record.tenant, record.holding, until_wall_s - elapsed_s, until_wall_s)
-    for gpu_type, gpus in record.holding.items():
-        record.attained[gpu_type] = record.attained.get(gpu_type, 0.0) + gpus * elapsed_s
+    if record.holding:
+        spending.charge(ledger.spent, record.tenant, record.holding, until_wall_s - elapsed_s, until_wall_s)
+        for gpu_type, gpus in record.holding.items():
+            record.attained[gpu_type] = record.attained.get(gpu_type, 0.0) + gpus * elapsed_s
     if record.state is JobState.RUNNING:
         record.ran_s += elapsed_s
     record.charged_s = until_s

@@ -33,8 +33,11 @@ def charge(
     if not gpus:
         return
     days = spent.setdefault(tenant, {})
+    known = len(days)
     for day, seconds in by_day(from_wall_s, to_wall_s):
         days[str(day)] = days.get(str(day), 0.0) + gpus * seconds
+    if len(days) == known:
+        return  # no day came, so none goes
     newest = max(map(int, days), default=0)
     for day_ in [d for d in days if int(d) <= newest - KEPT_DAYS]:
         del days[day_]

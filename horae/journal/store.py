@@ -10,7 +10,6 @@ journal starts empty: the arbiter then asks the cluster (`horae/arbiter/observe/
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ from typing import TypeVar
 
 from horae.journal import events, room, schema
 from horae.journal.clock import Clock
-from horae.journal.codec import plain, restore, text
+from horae.journal.codec import parsed, plain, restore, text
 from horae.journal.events import Draft, Event, Kind
 from horae.journal.fold import fold
 from horae.journal.ledger import Ledger
@@ -352,7 +351,11 @@ def events_where(db: sqlite3.Connection, where: str, values: Sequence[object]) -
     for seq, wall_s, at_s, kind, job, pool, data in db.execute(
         f"SELECT {_COLUMNS} FROM events WHERE {where}", tuple(values)
     ):
-        yield Event(seq, wall_s, at_s, Kind(kind), json.loads(data), job, pool)
+        yield Event(seq, wall_s, at_s, _KINDS.get(kind) or Kind(kind), parsed(data), job, pool)
+
+
+#: By value: a week of a site is a million events.
+_KINDS = {kind.value: kind for kind in Kind}
 
 
 def _code(error: sqlite3.Error) -> int:

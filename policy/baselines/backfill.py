@@ -194,11 +194,15 @@ def _reserve(
     would run, is in foreign hands.
     """
     everything = [*bookings, *reserved]
+    there: dict[NodeName, list[_Booking]] = {}
+    for booking in everything:
+        for node in booking.place:
+            there.setdefault(node, []).append(booking)
     for start in sorted({b.end for b in everything if b.end < inf}):
         guess = max((speeds.at(job, t, size) or 0.0 for t in speeds.types(job)), default=0.0)
         length = inf if job.work_left is None or guess <= 0 else job.work_left / guess * job.slowdown.cluster
         nodes = tuple(
-            replace(n, foreign=min(n.foreign + _used(n.name, start, start + length, everything), n.gpus))
+            replace(n, foreign=min(n.foreign + _used(n.name, start, start + length, there.get(n.name, ())), n.gpus))
             for n in snapshot.cluster.nodes
         )
         then = replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes), jobs=(replace(job, allocation=EMPTY),))

@@ -37,31 +37,33 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
         share, resource = max(shares, default=(0.0, "gpus"))
         return share / weight.get(tenant, 1.0), resource
 
-    heap = [(0.0, jobs_of[-1].order, tenant) for tenant, jobs_of in queue.items()]
+    heap = [(0.0, jobs_of[-1].order, tenant, dominant(tenant)[1]) for tenant, jobs_of in queue.items()]
     heapq.heapify(heap)
     out: dict[JobName, Reason] = {}
     while heap:
-        share, _, tenant = heapq.heappop(heap)
+        share, _, tenant, resource = heapq.heappop(heap)
         job = queue[tenant].pop()
         size = placer.usual(job)
         place = placer.best(job, size)
-        numbers = {"dominant_share": round(share, 6), "resource": dominant(tenant)[1]}
+        numbers = {"dominant_share": round(share, 6), "resource": resource}
         if place is not None:
             placer.take(job, place)
-            for resource, amount in _demand(job, size).items():
-                used[tenant][resource] = used[tenant].get(resource, 0.0) + amount
+            for what, amount in _demand(job, size).items():
+                used[tenant][what] = used[tenant].get(what, 0.0) + amount
+            now_share, now_resource = dominant(tenant)
             seen = reasons.outcome(job, place, context.speeds)
             if seen is not None:
                 text = f"{seen.text}; {tenant} had the smallest dominant share, {share:.3g} by weight"
                 out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, seen.change)
         else:
+            now_share, now_resource = share, resource  # who waits uses nothing
             placer.drop(job)
             found = reasons.waits(job, placer.why_not(job, size), size, placer)
             text = f"{found.text}; {tenant}'s dominant share is {share:.3g} by weight, of {numbers['resource']}"
             code = Code.PREEMPTED if job.held and found.code is not Code.INFEASIBLE else found.code
             out[job.name] = Reason(code, text, {**found.numbers, **numbers}, found.change)
         if queue[tenant]:
-            heapq.heappush(heap, (dominant(tenant)[0], queue[tenant][-1].order, tenant))
+            heapq.heappush(heap, (now_share, queue[tenant][-1].order, tenant, now_resource))
     return Proposal(placer.taken, reasons=out)
 
 

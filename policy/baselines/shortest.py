@@ -10,7 +10,6 @@ Jobs of unknown length or speed come last, earliest submitted first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -79,7 +78,7 @@ def _shortest(snapshot: Snapshot, context: Context, *, service: bool, elastic: b
 
         def again(now: Snapshot) -> Placer:
             named = {j.name: j for j in now.jobs}
-            return serve(now, [replace(r, job=named[r.job.name]) for _, r in ranked], context, told=False).placer
+            return serve(now, [Ranked(named[r.job.name], r.why) for _, r in ranked], context, told=False).placer
 
         first = [r.job for _, r in ranked]
         grow(snapshot, served, jobs, context, gain, "its throughput grows most by them", again, first=first)

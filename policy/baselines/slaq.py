@@ -45,6 +45,8 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
         return max(loss_at(forecast, at) - loss_at(forecast, end), 0.0) / float(max(most, 1e-300))
 
     def gain(job: Job, step: Step) -> float:
+        if forecasts[job.name] is None or not job.throughput:
+            return 0.0  # as `reduction` says at every rate
         has = pools.count.get(job.name, 0)
         now = pools.rate(job, step.gpu_type, has) if has else 0.0
         return (reduction(job, pools.rate(job, step.gpu_type, step.gpus)) - reduction(job, now)) / step.add

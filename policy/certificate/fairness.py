@@ -68,7 +68,7 @@ def measure(
         for node, gpus in now.items():
             held[node] = held.get(node, 0) + gpus
     economy = Economy(snapshot, speeds, held, fluid=shares is not None)
-    kinds = [economy.kind(j) for j in snapshot.jobs]
+    kinds = list(map(speeds.kind, snapshot.jobs))
     tenants, crowd = _tenants(snapshot, kinds, allocation, shares, economy)
     total = sum(t.value for t in tenants)
     notes: list[str] = []

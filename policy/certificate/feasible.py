@@ -41,8 +41,8 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
         now = allocation.get(job.name)
         if not now:
             continue
-        total = sum(now.values())
-        holds[job.tenant] = holds.get(job.tenant, 0) + total
+        tenant_ = job.tenant
+        holds[tenant_] = holds.get(tenant_, 0) + sum(now.values())
         if not _surely(job, now, up):
             unknown = [n for n in now if n not in nodes]
             if unknown:

@@ -26,8 +26,9 @@ def rho_by_app(
     apps: dict[str, list[Job]] = {}
     for job in snapshot.jobs:
         apps.setdefault(job.app, []).append(job)
-    unended = {id(j) for j in snapshot.jobs if j.work.left != 0}
-    active = len({j.app for j in snapshot.jobs if id(j) in unended})
+    working = [j for j in snapshot.jobs if j.work.left != 0]
+    unended = set(map(id, working))
+    active = len({j.app for j in working})
     capacity: dict[str, int] = {}
     for n in snapshot.cluster.nodes:
         if n.health is not Health.DOWN:
@@ -38,8 +39,11 @@ def rho_by_app(
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
     for app, jobs in apps.items():
-        if len(jobs) == 1 and not allocation.get(jobs[0].name):
-            out[app] = None
+        if len(jobs) == 1:
+            (job,) = jobs
+            now = allocation.get(job.name) if id(job) in unended else None
+            out[app] = _by_itself(job, now, snapshot.now_s, speeds, alone_at, mean) if now else None
+            unknown += bool(now) and out[app] is None
             continue
         works = [j for j in jobs if id(j) in unended]
         running = [j for j in works if allocation.get(j.name)]
@@ -63,6 +67,16 @@ def rho_by_app(
             f"rho: {len(own_scheduler)} apps with a scheduler of their own are measured by their jobs in the snapshot"
         )
     return out, notes
+
+
+def _by_itself(
+    job: Job, now: Allocation, now_s: Seconds, speeds: Throughput, alone_at: _AtBest, mean: MeanActive
+) -> float | None:
+    """rho of an app of one job, which most are; None where nobody knows its length or speed."""
+    rate, left, alone = speeds.rate(job, now), job.work.left, _alone_by_itself(job, alone_at)
+    if rate is None or rate <= 0 or left is None or alone is None or alone <= 0:
+        return None
+    return (now_s - job.submitted_s + max(0.0, left / rate)) / (alone * mean.since(job.submitted_s))
 
 
 def mean_active(snapshot: Snapshot, since: Seconds, now_active: int) -> float:
@@ -159,11 +173,11 @@ def _alone(jobs: list[Job], at_best: _AtBest) -> Seconds | None:
 
 def _alone_by_itself(job: Job, at_best: _AtBest) -> Seconds | None:
     """The same of an app of one job, which most are."""
-    found = at_best.of(job)
-    if job.work.total is None or found is None:
+    found, total = at_best.of(job), job.work.total
+    if total is None or found is None:
         return None
     room, size, rate = found
-    seconds = job.work.total / rate
+    seconds = total / rate
     return max(seconds * size / min(size, max(room, 1)), seconds, 0.0) if size else None
 
 

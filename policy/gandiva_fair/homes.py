@@ -136,12 +136,11 @@ def types_by_worth(
     jobs leave idle; where it adds none anywhere, the type whose entitlement is least crowded. A job whose speed is not
     known goes to the newest type.
     """
-    types = speeds.types(job)
     if not job.throughput:
-        return list(reversed(types))
+        return list(reversed(speeds.types(job)))
     ranked = []
-    for place, t in enumerate(types):
-        rate, have, there = speeds.at(job, t, size) or 0.0, tickets.get(t, 0.0), demand.get(t, 0.0)
+    for place, (t, rate) in enumerate(speeds.by_types(job, size)):
+        have, there = tickets.get(t, 0.0), demand.get(t, 0.0)
         ranked.append((-round(rate * added(have, there, size), 9), -rate * min(1.0, have / (there + size)), -place, t))
     ranked.sort()
     return [t for _, _, _, t in ranked]

@@ -150,13 +150,20 @@ class _Round:
     def _speed(self, types: Sequence[GpuType]) -> dict[str, dict[GpuType, float]]:
         """Mean speed-up of a tenant's jobs by type; only types on which all its jobs were measured."""
         out: dict[str, dict[GpuType, float]] = {}
+        known: dict[int, Job] = {}
         of_tenant: dict[str, list[Job]] = {tenant: [] for tenant in self.tickets}
         for job in self.jobs:
             of_tenant[job.tenant].append(job)
         for tenant, jobs in of_tenant.items():
             if all(j.throughput for j in jobs):
-                rows = {t: [self.speeds.speedup(j, t) for j in jobs] for t in types}
-                out[tenant] = {t: sum(r) / len(r) for t, r in rows.items() if all(r)}
+                kinds = [self.speeds.kind(j) for j in jobs]
+                for kind, job in zip(kinds, jobs, strict=True):
+                    known.setdefault(kind, job)
+                for t in types:
+                    of_kind = {kind: self.speeds.speedup(known[kind], t) for kind in set(kinds)}
+                    if all(of_kind.values()):
+                        out.setdefault(tenant, {})[t] = sum([of_kind[kind] for kind in kinds]) / len(kinds)
+                out.setdefault(tenant, {})
         return out
 
     # --- where jobs live ---
@@ -201,18 +208,23 @@ class _Round:
         done = 0
         while done < most:
             best: tuple[float, Job, GpuType, Home] | None = None
+            alike: set[tuple[str, int, GpuType, Gpus]] = set()  #: who is like one before it adds no more than that
             for job in self.jobs:
                 home = self.site.homes.get(job.name)
                 if home is None or not job.throughput or job.name in self.moves:
                     continue
                 here, size = gpu_type(self.site, home), self.size[job.name]
+                like = (job.tenant, self.speeds.kind(job), here, size)
+                if like in alike:
+                    continue
+                alike.add(like)
                 have, wants = rights.have[job.tenant], demand[job.tenant]
                 rate = self.speeds.at(job, here, size) or 0.0
                 lost = rate / size * added(have.get(here, 0.0), wants[here] - size, size)
-                for t in self.speeds.types(job):
+                for t, there_s in self.speeds.by_types(job, size):
                     if t == here or t not in self.total:
                         continue
-                    won = (self.speeds.at(job, t, size) or 0.0) / size * added(have.get(t, 0.0), wants[t], size)
+                    won = there_s / size * added(have.get(t, 0.0), wants[t], size)
                     gain = (won - lost) / max(rate, 1e-9)
                     if gain > self.options["migration_threshold"] and (best is None or gain > best[0] + 1e-12):
                         there = self.site.best(size, t, self.equal)
@@ -231,9 +243,11 @@ class _Round:
 
     def _parts(self, rights: _Rights) -> dict[JobName, float]:
         out: dict[JobName, float] = {}
-        for t in self.total:
-            homes = {j: h for j, h in self.site.homes.items() if gpu_type(self.site, h) == t}
-            tenant_of = {j.name: j.tenant for j in self.jobs if j.name in homes}
+        by_type: dict[GpuType, dict[JobName, Home]] = {t: {} for t in self.total}
+        for name, home in self.site.homes.items():
+            by_type[gpu_type(self.site, home)][name] = home
+        tenant_of = {j.name: j.tenant for j in self.jobs}
+        for t, homes in by_type.items():
             entitled = {tenant: have.get(t, 0.0) for tenant, have in rights.have.items()}
             gpus = {n: k for n, k in self.site.gpus.items() if self.site.type_of[n] == t}
             out.update(parts(homes, tenant_of, entitled, gpus))
@@ -372,14 +386,16 @@ class _Round:
             numbers = {
                 "pass": passes[job.name],
                 "part": round(part[job.name], 4),
-                "home": dict(home),
+                "home": home.copy(),
                 "tenant_gpus": shares[job.tenant],
                 "tickets_per_gpu": self.per_gpu[job.tenant],
             }
-            change = f"more tickets for {job.tenant}, or fewer jobs on {reasons.places(home)}"
-            seen = reasons.outcome(job, allocation[job.name], self.speeds, change)
-            moved = self.moves.get(job.name)
+            there = reasons.places(home)
+            change = f"more tickets for {job.tenant}, or fewer jobs on {there}"
+            now = allocation[job.name]
+            seen = reasons.outcome(job, now, self.speeds, change) if now or job.allocation else None
             if seen is not None and seen.code is not Code.PREEMPTED:
+                moved = self.moves.get(job.name)
                 text = f"{seen.text}; {moved}" if moved else seen.text
                 out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, change)
                 continue
@@ -389,7 +405,7 @@ class _Round:
                 continue
             code = Code.PREEMPTED if job.held else Code.WAITS_TURN
             text = (
-                f"takes turns on {reasons.places(home)}: it may run {part[job.name]:.0%} of the quanta, and jobs "
+                f"takes turns on {there}: it may run {part[job.name]:.0%} of the quanta, and jobs "
                 "served less go first now"
             )
             out[job.name] = Reason(code, text, {"gpus": 0, "held": job.held, **numbers}, change)

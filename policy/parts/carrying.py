@@ -75,12 +75,14 @@ def _fits(then: Snapshot, now: Snapshot) -> bool:
 def kept(snapshot: Snapshot, proposal: Proposal) -> Proposal:
     """The proposal with, in its state, what it changes and until the cluster shows it."""
     pending: dict[JobName, Any] = {}
+    allocation, by_job = proposal.allocation, proposal.leases
     for job in snapshot.jobs:
-        to: Allocation = proposal.allocation.get(job.name, EMPTY)
-        if to == job.allocation:
+        to: Allocation | None = allocation.get(job.name)
+        held = job.allocation
+        if to == held or (not to and not held):
             continue
-        entry: dict[str, Any] = {"from": dict(job.allocation), "to": dict(to)}
-        if leases := proposal.leases.get(job.name):
+        entry: dict[str, Any] = {"from": dict(held), "to": dict(to or EMPTY)}
+        if by_job and (leases := by_job.get(job.name)):
             entry["leases"] = {node: list(times) for node, times in leases.items()}
         pending[job.name] = entry
     if not pending:

@@ -55,18 +55,18 @@ def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context, *, tol
     for position, entry in enumerate(ranked):
         job, size = entry.job, placer.usual(entry.job)
         place = placer.best(job, size) if placer.free() >= size or job.allocation else None
-        numbers = {"position": position, **entry.numbers}
         if place is not None:
             placer.take(job, place, sure=True)
             seen = reasons.outcome(job, place, context.speeds) if told else None
             if seen is not None:
                 text = f"{seen.text}; {_place(position)}, because {entry.why}"
-                out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, seen.change)
+                numbers = {**seen.numbers, "position": position, **entry.numbers}
+                out[job.name] = Reason(seen.code, text, numbers, seen.change)
             ahead = job.name
             continue
         placer.drop(job)
         if told:
-            out[job.name] = _waits(job, size, ahead, entry, numbers, placer)
+            out[job.name] = _waits(job, size, ahead, entry, {"position": position, **entry.numbers}, placer)
     return Served(placer, out)
 
 

@@ -89,6 +89,7 @@ class Pools:
                     if node in draining:
                         own = self._own.setdefault(job.name, {})
                         own[draining[node]] = own.get(draining[node], 0) + gpus
+        self._plain = not self._caps and not self._own  #: what is left is the same for every job
         self._widest = widest
         # By kind of job, type and size: what a gang makes there, and the next size that helps.
         self._rates: dict[tuple[int, GpuType, Gpus], float] = {}
@@ -169,6 +170,11 @@ class Pools:
             found = [Step(t, size, size) for t, size in sizes if size is not None]
             found.sort(key=lambda s: (-self.rate(job, s.gpu_type, s.gpus), -self._newest.get(s.gpu_type, 0)))
             steps = self._firsts[kind] = found
+        if self._plain:
+            for step in steps:
+                if self._there(step.gpu_type, step.gpus):
+                    return step
+            return steps[0] if steps else None
         return next((s for s in steps if s.gpus <= self.room(job, s.gpu_type)), steps[0] if steps else None)
 
     def _useful(self, job: Job, gpu_type: GpuType, has: Gpus) -> Gpus | None:
@@ -196,9 +202,15 @@ class Pools:
 
     def fits(self, job: Job, step: Step) -> bool:
         """True if there is room for the step. Once False it stays so: room only shrinks."""
+        if self._plain:
+            return self._there(step.gpu_type, step.add)
         if self._stays(job, step):
             return step.add <= self._left(job, step.gpu_type)
         return step.add <= self.room(job, step.gpu_type)
+
+    def _there(self, gpu_type: GpuType, gpus: Gpus) -> bool:
+        """Whether so many are left, where that is the same for every job."""
+        return gpus <= self._spare and (gpu_type == ANY or gpus <= self.free[gpu_type])
 
     def held_back(self, job: Job, step: Step) -> bool:
         """True if only its tenant's limit is in the way of the step."""

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, Reason, Snapshot, TypeChoice
+from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Job, JobName, Reason, Snapshot, TypeChoice
 from policy.places.placement import Placer
 from policy.throughput import Throughput
 
 
+@lru_cache(maxsize=4096)
 def gpus(n: float) -> str:
     """`1 GPU`, `4 GPUs`."""
     return f"{n:g} GPU" + ("" if n == 1 else "s")
@@ -21,6 +23,9 @@ def gpus(n: float) -> str:
 
 def places(allocation: Allocation) -> str:
     """`a1` or `a1, a2 and 6 more`."""
+    if len(allocation) == 1:
+        (name,) = allocation
+        return name
     names = list(allocation)
     if len(names) <= 3:
         return ", ".join(names)
@@ -30,15 +35,15 @@ def places(allocation: Allocation) -> str:
 def outcome(job: Job, now: Allocation, speeds: Throughput, change: str = "") -> Reason | None:
     """The reason that what it held and holds gives by itself; None for a job that held and holds nothing."""
     held, has = job.held, sum(now.values())
+    if not held and not has:
+        return None
     numbers: dict[str, Any] = {"gpus": has, "held": held}
-    rate, was = speeds.rate(job, now), speeds.rate(job, job.allocation)
-    if rate is not None and has:
+    rate = speeds.rate(job, now) if has else None
+    if rate is not None:
         numbers["iterations_s"] = rate
-    if was is not None and held and now != job.allocation:
+    if held and now != job.allocation and (was := speeds.rate(job, job.allocation)) is not None:
         numbers["held_iterations_s"] = was
     if not held:
-        if not has:
-            return None
         return Reason(Code.GRANTED, f"gets {gpus(has)} on {places(now)}", numbers, change)
     if not has:
         return Reason(Code.PREEMPTED, f"gives up its {gpus(held)}", numbers, change)
@@ -64,7 +69,7 @@ def _infeasible(job: Job, size: Gpus, of: str, numbers: dict[str, Any]) -> Reaso
 def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     """The reason of a job that waits with a gang of `size`, for a code that the placement gives."""
     types = placer.speeds.types(job)
-    of = f" of {', '.join(types)}" if 0 < len(types) < len(placer.speeds.present) else ""
+    of = _of(types) if 0 < len(types) < len(placer.speeds.present) else ""
     free = sum(placer.free(t) for t in types) if of else placer.free()
     numbers: dict[str, Any] = {"gpus": 0, "held": job.held, "smallest": size, "free": free}
     if code is Code.INFEASIBLE:
@@ -88,8 +93,20 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     if code is Code.WAITS_TURN:
         text = f"needs {gpus(size)} of {free} free, but the policy's order keeps it waiting"
         return Reason(code, text, numbers, "jobs ahead of it that end")
+    text, change = _short_of(size, of, free)
+    return Reason(Code.WAITS_CAPACITY, text, numbers, change)
+
+
+@lru_cache(maxsize=4096)
+def _of(types: tuple[GpuType, ...]) -> str:
+    return f" of {', '.join(types)}"
+
+
+@lru_cache(maxsize=4096)
+def _short_of(size: Gpus, of: str, free: Gpus) -> tuple[str, str]:
+    """The sentence, and what would change it: one for thousands that wait for the same."""
     text = f"needs {gpus(size)}{of}; {free} {'is' if free == 1 else 'are'} free"
-    return Reason(Code.WAITS_CAPACITY, text, numbers, f"{gpus(max(size - free, 1))}{of} more that come free")
+    return text, f"{gpus(max(size - free, 1))}{of} more that come free"
 
 
 FINISHED = Reason(Code.FINISHED, "has no work left", {"gpus": 0}, "")
@@ -103,8 +120,9 @@ def fill(
     placer: Placer | None = None
     alike: dict[object, Reason] = {}  #: of jobs that hold nothing and get nothing, by all that their reason depends on
     for job in snapshot.jobs:
-        if job.name in given:
-            out[job.name] = given[job.name]
+        reason = given.get(job.name)
+        if reason is not None:
+            out[job.name] = reason
             continue
         now = allocation.get(job.name, EMPTY)
         key = None

@@ -137,7 +137,7 @@ class Ledger:
             self._check(job, allocation)
         if allocation == job.allocation:
             self._stay[job.tenant] = self._stay.get(job.tenant, 0) + gpus
-        claims = self._claims.pop(job.name, {})
+        claims = self._claims.pop(job.name, EMPTY)
         freed = {self._index[n]: -g for n, g in allocation.items()}
         if job.shape is not None and job.shape.exclusive and allocation != job.allocation:
             self._closed[job.name] = {i: self._nodes[i].free + g for i, g in freed.items()}

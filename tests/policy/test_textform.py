@@ -223,6 +223,16 @@ def test_other_kinds_of_containers_are_left_to_the_long_answer() -> None:
     assert surely_plain(plain(state))
 
 
+def test_what_holds_itself_or_lies_deep_is_left_to_the_long_answer() -> None:
+    ring: list[object] = []
+    ring.append({"a": ring})
+    deep: list[object] = []
+    for _ in range(1000):
+        deep = [deep]
+    assert not surely_plain(ring)
+    assert not surely_plain(deep)
+
+
 def test_a_folder_is_no_file(tmp_path: object) -> None:
     with pytest.raises(BadInput, match="cannot be read"):
         load_file(str(tmp_path))

@@ -7,11 +7,14 @@ their code changes, and all of them at least every `REFRESH_S`, so that their nu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from heapq import nsmallest
 from typing import Any
 
 from horae.arbiter.admit.guards import Veto
 from horae.journal import Draft, JobRecord, Ledger, events
-from horae.journal.codec import Plain, given, plain
+from horae.journal.codec import Plain, given, is_plain, plain
+from horae.port import JobId
 from policy.model import Allocation, Certificate, Decision, JobName, Reason, Seconds
 
 REFRESH_S = 60.0
@@ -58,56 +61,53 @@ def decided(
 
 def _changed(records: list[JobRecord], targets: Mapping[JobName, Allocation]) -> dict[str, Any]:
     """Targets that are not on record."""
-    out = {}
-    for record in records:
-        target = targets.get(record.id)
-        if target is not None and target != record.target:
-            out[record.id] = dict(target)
-    return out
+    return {
+        record.id: dict(target)
+        for record in records
+        if (target := targets.get(record.id)) is not None and target != record.target
+    }
 
 
 def _leases(records: list[JobRecord], decision: Decision) -> dict[str, Any]:
     """Leases that are not on record."""
-    out = {}
-    for record in records:
-        until = decision.leases.get(record.id)
+    out, by_job = {}, decision.leases
+    for record in records if by_job else [r for r in records if r.leases]:
+        until = by_job.get(record.id)
         if (until or record.leases) and (lease := plain(until or {})) != record.leases:
             out[record.id] = lease
     return out
 
 
 def _reasons(records: list[JobRecord], decision: Decision, stale: bool) -> dict[str, Any]:
-    out = {}
-    known: dict[int, Any] = {}  # many jobs wait for one reason
+    new: dict[JobId, Reason] = {}
+    by_job = decision.reasons
     for record in records:
-        reason = decision.reasons.get(record.id)
+        reason = by_job.get(record.id)
         if reason is None:
             continue
         old = record.reason
         if old is None or old["code"] != reason.code or (stale and old["text"] != reason.text):
-            form = known.get(id(reason))
-            if form is None:
-                form = known[id(reason)] = _of_reason(reason)
-            out[record.id] = form
-    return out
+            new[record.id] = reason
+    differ = {id(reason): reason for reason in new.values()}  # many jobs wait for one reason
+    as_they_are = is_plain([reason.numbers for reason in differ.values() if reason.numbers])
+    forms = {key: _of_reason(reason, as_they_are) for key, reason in differ.items()}
+    return {job: forms[id(reason)] for job, reason in new.items()}
 
 
-def _of_reason(reason: Reason) -> dict[str, Any]:
-    """`plain`, written out for what there is one of for each job."""
-    out: dict[str, Any] = {"code": reason.code.value, "text": str(reason.text)}
+def _of_reason(reason: Reason, as_it_is: bool) -> dict[str, Any]:
+    """`plain`, written out for what there is one of for each job. `as_it_is`: its numbers are plain already."""
+    out: dict[str, Any] = {"code": reason.code._value_, "text": str(reason.text)}
     if reason.numbers:
-        out["numbers"] = given(reason.numbers)
+        out["numbers"] = reason.numbers if as_it_is else given(reason.numbers)
     if reason.change:
         out["change"] = str(reason.change)
     return out
 
 
 def _summary(certificate: Certificate) -> dict[str, Any]:
-    data: dict[str, Any] = plain(certificate)
-    rho = sorted(
-        ((app, value) for app, value in certificate.rho.items() if value is not None), key=lambda r: (-r[1], r[0])
-    )
-    data["rho"], data["rho_apps"] = dict(rho[:WORST_APPS]), len(rho)
+    data: dict[str, Any] = plain(replace(certificate, rho={}))
+    rho = [(-value, app) for app, value in certificate.rho.items() if value is not None]
+    data["rho"], data["rho_apps"] = {app: -value for value, app in nsmallest(WORST_APPS, rho)}, len(rho)
     return data
 
 

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from horae.arbiter.decide import apart, aside
 from horae.arbiter.decide.validation import problems
+from horae.journal.codec import Plain, is_plain
 from policy.decide import PolicyFailed
 from policy.model import EMPTY, BadInput, Decision, JobName, Seconds, Snapshot
 
@@ -130,6 +131,8 @@ def checked(
 ) -> Answer:
     if why_not:
         return Answer(None, why_not, took_s, left_out)
+    if isinstance(found, Decision) and is_plain(found.state):
+        found = replace(found, state=Plain(found.state))  # looked through once: the record takes it as it is
     wrong = problems(aside.without(question.snapshot, left_out), found)
     if wrong:
         return Answer(None, f"policy {question.policy} answered nonsense: {'; '.join(wrong)}", took_s, left_out)

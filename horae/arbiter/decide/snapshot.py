@@ -8,9 +8,10 @@ picture can be carried out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from operator import attrgetter
 from typing import Any
 
 from horae.arbiter.decide.modes import mode_of
@@ -44,6 +45,7 @@ from policy.model import (
     Slowdown,
     Snapshot,
     Tenant,
+    TypeChoice,
     Work,
 )
 
@@ -127,10 +129,10 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and (record.shown or unseen)
         and record.missing_since_s is None
         and not record.guessed
-        and not record.spec.without_gpus
         and record.cancel_why is None
         and record.hold_why is None
         and not record.state.ended
+        and not record.spec.without_gpus
         and not is_aside(record, now_s)
         and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )
@@ -169,7 +171,7 @@ def picture_of_the_fit(
     unseen = keeps_to_itself(ledger, config, pool.name)
     records = sorted(
         (r for r in ledger.live(pool.name) if decidable(r, config, now_s, unseen=unseen)),
-        key=lambda r: (r.submitted_s, r.id),
+        key=_LINE,
     )
     album = album if album is not None else Album()
     album.open(view, types, known)
@@ -202,7 +204,7 @@ def picture_of_the_fit(
         active_apps=tuple((s, n) for s, n in books.active_apps),
         state=books.state if books.policy == pool.policy else EMPTY,
         policy=choice,
-        quotas=_quotas(ledger, fit, view),
+        quotas=_quotas(ledger, records, decided, view),
     )
     return snapshot, unfit
 
@@ -227,9 +229,14 @@ def _caps(
     return {tenant: min(caps) for tenant, caps in found.items()}
 
 
-def _quotas(ledger: Ledger, fit: Sequence[Job], view: SnapshotSources) -> tuple[Quota, ...]:
+#: The order in which jobs were handed in.
+_LINE = attrgetter("submitted_s", "id")
+
+
+def _quotas(
+    ledger: Ledger, records: Iterable[JobRecord], decided: Collection[JobId], view: SnapshotSources
+) -> tuple[Quota, ...]:
     """The site's limits, less what jobs that are not decided about hold of them; and what blocked starts told."""
-    decided = {job.name for job in fit}
     found = []
     for quota in view.observation.quotas:
         others = [ledger.jobs[name] for name in quota.whom if name not in decided and name in ledger.jobs]
@@ -239,10 +246,10 @@ def _quotas(ledger: Ledger, fit: Sequence[Job], view: SnapshotSources) -> tuple[
         whom = tuple(name for name in quota.whom if name in decided)
         if whom:
             found.append(Quota(quota.name, whom, gpus, jobs))
-    for job in fit:
-        cap = ledger.jobs[job.name].cap
-        if cap is not None and cap.until_s > view.now_s:
-            found.append(Quota(f"{cap.text}, for {job.name}", (job.name,), cap.cap))
+    for record in records:
+        cap = record.cap
+        if cap is not None and cap.until_s > view.now_s and record.id in decided:
+            found.append(Quota(f"{cap.text}, for {record.id}", (record.id,), cap.cap))
     return tuple(found)
 
 
@@ -267,6 +274,13 @@ def _node(node: Node, taken: Gpus, maintenance: bool, away: tuple[Away, ...]) ->
     """In maintenance nothing moves, for whatever cause."""
     health = Health.DRAIN if maintenance and node.health is Health.UP else node.health
     return replace(node, foreign=min(node.foreign + taken, node.gpus), health=health, away=() if maintenance else away)
+
+
+#: All that the picture of a job that holds nothing is made of, beside what is measured now.
+_SHOWN = attrgetter(
+    "spec", "tenant", "app", "submitted_s", "guessed", "state", "allocation", "charged_s", "measured", "checkpoint",
+    "leases", "restart_cost_s", "warmup_s", "priority", "precedence",
+)  # fmt: skip
 
 
 class Album:
@@ -305,11 +319,7 @@ class Album:
         if record.grant is not None or record.holding:  # time alone changes it
             made = self._made(record, view, fresh)
             return made, self._bounds.problem(made)
-        parts = (
-            record.spec, record.tenant, record.app, record.submitted_s, record.guessed, record.state, record.allocation,
-            record.charged_s, fresh, record.measured, record.checkpoint, record.leases, record.restart_cost_s,
-            record.warmup_s, record.priority, record.precedence,
-        )  # fmt: skip
+        parts = (fresh, _SHOWN(record))
         known = self._jobs.get(record.id)
         if known is not None and known[0] == parts:
             return known[1], None
@@ -326,7 +336,8 @@ class Album:
         if record.allocation or record.grant is not None:
             occupied = occupies(record, now_s, view.config.rounds.settle_s)
             allocation = {n: g for n, g in occupied.items() if n in self._nodes}
-        tables = self._tables_of(record, measured, view.config)
+        choice, same = spec.type_choice, self._same
+        tables = self._tables_of(record, measured, view.config, choice)
         total = spec.iterations if spec.iterations is not None else measured.total
         done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
         if total is not None and done >= total:
@@ -335,18 +346,17 @@ class Album:
             total = done + 1
         gpus = _range(record, sum(allocation.values()))
         slowdown = measured.slowdown or _NO_SLOWDOWN
-        choice = spec.type_choice
         return Job(
             name=record.id,
             tenant=record.tenant,
             app=record.app_key,
-            gpus=self._same.setdefault((gpus.requested, gpus.min, gpus.max, gpus.allowed), gpus),
+            gpus=same.setdefault((gpus.requested, gpus.min, gpus.max, gpus.allowed), gpus),
             submitted_s=record.submitted_s,
             work=Work(total, done),
             throughput=tables[0],
             provenance=tables[1],
             model=spec.model,
-            slowdown=self._same.setdefault(slowdown, slowdown),
+            slowdown=same.setdefault(slowdown, slowdown),
             attained=record.attained_at(now_s),
             allocation=allocation,
             lease_until=_leases(record, allocation) if record.leases else EMPTY,
@@ -355,18 +365,19 @@ class Album:
             loss=measured.loss,
             loss_forecast=measured.loss_forecast,
             restart_cost_s=record.whole_restart_cost_s,
-            shape=None if spec.shape is None else self._same.setdefault(spec.shape, spec.shape),
-            gpu_types=None if choice is None else self._same.setdefault(choice, choice),
+            shape=None if spec.shape is None else same.setdefault(spec.shape, spec.shape),
+            gpu_types=None if choice is None else same.setdefault(choice, choice),
             priority=record.priority,
             precedence=record.precedence,
             stays=bool(view.away) and not movable(record),
             time_left_s=record.time_left_at(now_s) if view.away else None,
         )
 
-    def _tables_of(self, record: JobRecord, measured: Measurement, config: Config) -> _Tables:
-        spec = record.spec
+    def _tables_of(
+        self, record: JobRecord, measured: Measurement, config: Config, choice: TypeChoice | None
+    ) -> _Tables:
         provenance = tuple(measured.provenance.items()) if measured.provenance else ()
-        key = (_content(spec.throughput), _content(measured.rates), provenance, spec.type_choice)
+        key = (_content(record.spec.throughput), _content(measured.rates), provenance, choice)
         found = self._tables.get(key)
         if found is None:
             found = self._tables[key] = _throughput(record, measured, config, self._types)

@@ -82,9 +82,10 @@ def _not_plain(answer: Any) -> list[str]:
 
 def _surely(job: Job, allocation: dict[Any, Any], up: set[NodeName]) -> bool:
     """The quick answer for nearly all: nothing, or a size of its gang on one node that is up. `_one` tells the rest."""
-    if len(allocation) > 1:
-        return False
-    return all(n in up and type(g) is int and g > 0 and job.gpus.feasible(g) for n, g in allocation.items())
+    if len(allocation) != 1:
+        return not allocation
+    ((node, gpus),) = allocation.items()
+    return node in up and type(gpus) is int and gpus > 0 and job.gpus.feasible(gpus)
 
 
 def _one(job: Job, allocation: Allocation, nodes: Mapping[NodeName, Node], limits: Limits) -> list[str]:

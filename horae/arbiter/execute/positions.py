@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from horae.arbiter.decide.snapshot import SnapshotSources, decidable, grant_stands, keeps_to_itself, movable, occupies
 from horae.arbiter.execute.plan import PlanPhase, PlanStep, Position, plan
@@ -40,7 +41,7 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
                 mine.append(record)
         else:
             capacity.subtract(occupies(record, now_s, config.rounds.settle_s))
-    mine.sort(key=lambda r: (r.submitted_s, r.id))
+    mine.sort(key=attrgetter("submitted_s", "id"))
     types = {n.name: n.gpu_type for n in view.observation.nodes}
     positions = [_position(r, config, now_s, restart_gap_s, ledger.opened_s) for r in mine]
     targets = {
