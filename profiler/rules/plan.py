@@ -15,7 +15,7 @@ from typing import Any
 from profiler.model import Kind, LossKind, Point, Scope, Throughput, Unit, Value
 from profiler.rules.words import side_of
 from profiler.text.clock import Clock
-from profiler.text.tokens import DUR, duration, matcher, number
+from profiler.text.tokens import DUR, duration, is_duration, matcher, number
 
 #: More of them are no rank.
 _RANK_DIGITS = 9
@@ -171,7 +171,7 @@ class Plan:
         if f.token < 0:
             return f.constant
         text = groups[self.slots[f.token]]
-        value = duration(text) if ":" in text else number(text)
+        value = duration(text) if is_duration(text) else number(text)
         for token, seconds in f.more:
             value += seconds * number(groups[self.slots[token]])
         value *= f.scale

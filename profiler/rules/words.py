@@ -69,6 +69,7 @@ _ITERATION = words_for("iteration")
 _NOT_INDEX = words_for("not_index")
 _MAXIMUM = words_for("maximum")
 _EXTREMES = frozenset(("best", "min", "max", "highest", "lowest"))
+_SEEN = frozenset(("seen", "processed", "consumed", "done"))
 _OF_TOTALS = words_for("maximum") | words_for("iteration") | words_for("beside_totals")
 _INDEX_SUFFIX = words_for("index_suffix")
 NOT_STEPS = words_for("not_steps")
@@ -83,6 +84,9 @@ def words_of(key: str) -> list[str]:
     out: list[str] = []
     for m in _WORD.finditer(key):
         w = m.group().lower()
+        if w == "entropy" and out and out[-1] == "cross":
+            out[-1] = "crossentropy"
+            continue
         if w.isdigit() and out and (key[m.start() - 1].isalpha() or key[m.start() - 1] in "@-"):
             out[-1] += w
         else:
@@ -135,6 +139,17 @@ def excluded(key: str) -> bool:
 def averaged(key: str) -> bool:
     """Whether the words say that it is an average."""
     return bool(set(words_of(key)) & _AVERAGE)
+
+
+#: cpu_test: what a name ends with says nothing of a side.
+_OF_A_NAME = re.compile(
+    r"(?<![A-Za-z])(?!(?:on|after|before|end|start|begin|the|of|running|full)[_-])[A-Za-z]{2,}[_-](?=[A-Za-z]+:)"
+)
+
+
+def opening_side(text: str) -> str:
+    """The side that the words before a line's first value say; the last word of a name that a colon ends is none."""
+    return side_of(_OF_A_NAME.sub("x", text) if "_" in text or "-" in text else text)
 
 
 def side_of(text: str) -> str:
@@ -302,6 +317,9 @@ def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Mean
     if set(plain[after + 1 :]) & _NOT_LOSS or present & _NOT_ANY_LOSS:
         return None
     kind = LossKind.RUNNING if averaged else None
+    if averaged and after + 1 < len(plain) and plain[after + 1] in _AVERAGE:
+        plain = plain[: after + 1]  # loss_avg_rank: over what it was averaged is no part
+        present = set(plain)
     rest = present - _LOSS - _TOTAL - _AVERAGE - _PLAIN - {"nll", "xent"} - ({"global"} if averaged else set())
     rest = {w for w in rest if not w.endswith("loss") or w[:-4] not in ("", "train", "total", "batch", "avg")}
     if "value" in plain[:after]:
@@ -341,6 +359,8 @@ def _time(plain: list[str], present: set[str], unit: str) -> Meaning | None:
 
 
 def _index(plain: list[str], present: set[str]) -> Meaning | None:
+    if len(plain) == 3 and plain[1] == "in" and plain[0] in _ITERATION:  # step_in_epoch
+        return Meaning("iteration", name=" ".join(plain))
     last = plain[-1]
     if last in _INDEX_SUFFIX and len(plain) > 1:
         last = plain[-2]
@@ -365,6 +385,8 @@ def _epoch(plain: list[str], present: set[str], last: str, total: bool) -> Meani
 
 def _size(plain: list[str], present: set[str]) -> Meaning | None:
     joined = "_".join(plain)
+    if plain[-1] in _SEEN and len(plain) > 1 and plain[-2] in SAMPLE_NOUNS:
+        return Meaning("seen", name=joined)
     if joined.endswith("world_size") or joined == "worldsize":
         return Meaning("world")
     if joined in ("nproc_per_node", "gpus_per_node", "ntasks_per_node"):

@@ -256,6 +256,8 @@ class Runs:
         """A validation point stands where training stands, unless it prints training's own counter."""
         plan = row.plan
         epoch, iteration = run.position
+        if run.announced is not None and run.announced[2] > run.position_line:
+            epoch, iteration = run.announced[:2]
         total = next((plan.value(f, row.groups) for f in plan.fields if f.what == "iterations"), None)
         trained = {s.total for s in run.series.values() if s.kind == "train"}
         series.advances = plan.bar or (total is not None and total not in trained and plan.scope != "run")
