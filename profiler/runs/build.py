@@ -230,11 +230,12 @@ def _main(losing: list[Series]) -> Series | None:
 
 def _called_total(s: Series) -> bool:
     """Whether the words before its loss say that it is the whole."""
-    return not _TOTAL.isdisjoint(s.name.rpartition(":")[2].split())
+    name = s.plan.loss.name if s.plan.loss is not None else ""
+    return not _TOTAL.isdisjoint((*s.name.rpartition(":")[2].split(), *name.lower().split()))
 
 
 def _sum_of_others(alike: list[Series]) -> Series | None:
-    """Of losses that are told as often as each other, the one that was at first and is at last the sum of the others."""
+    """Of losses told as often as each other, the one that was at first, and is at last, the sum of the others."""
     if not SUMMED <= len(alike) <= MOST_SUMMED:
         return None
     ends = [(_loss_of(s.first_row), _loss_of(s.tail[-1] if s.tail else None)) for s in alike]
