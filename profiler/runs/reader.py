@@ -175,6 +175,9 @@ class LogReader:
 
     def _other(self, number: int, raw: bytes, redrawn: bool, way: Way) -> None:
         """Take a line that is not, or not surely, like the one before."""
+        if self.table is None and not self.bare.alive and self._shapes.silent(raw):
+            self._unread(number, raw, redrawn)
+            return
         if way.regex is not None:
             m = way.match(raw)
             if m is not None:
