@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy import away, beyond, catalogue, certificate, line
+from policy import away, beyond, catalogue, certificate, line, never
 from policy.contract import Context, Entry
 from policy.idle import SENTENCES, Idle, why
 from policy.model import (
@@ -68,8 +68,9 @@ def judged(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context
     snapshot = away.prepared(line.lined_up(snapshot))
     paid, unpaid = beyond.divided(snapshot)
     within, barred, narrowed = quotas.divided(paid)
-    proposal = propose(within, entry, options, context)
-    decision = quotas.told(finish(within, entry.name, options, proposal, context), paid, barred, narrowed)
+    able, unable = never.divided(within, context.speeds)
+    decision = finish(able, entry.name, options, _proposed(able, entry, options, context), context)
+    decision = quotas.told(never.told(decision, within, unable, context.speeds), paid, barred, narrowed)
     return away.told(line.told(beyond.told(decision, snapshot, unpaid), snapshot), snapshot)
 
 
@@ -87,12 +88,15 @@ def choose(
 
 
 def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Proposal:
-    """What the policy proposes, checked to be possible. Raises PolicyFailed; BadInput passes through.
+    """What the policy proposes, checked to be possible. Raises PolicyFailed; BadInput passes through."""
+    able, _ = never.divided(away.prepared(line.lined_up(snapshot)), context.speeds)
+    return _proposed(able, entry, options, context)
 
-    What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
+
+def _proposed(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Proposal:
+    """What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
     (a policy that takes bids values phases itself). The policy never sees them; what it leaves idle is theirs.
     """
-    snapshot = away.prepared(line.lined_up(snapshot))
     snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
     phases = {} if entry.bids is not None else resting(_without(snapshot, lost))

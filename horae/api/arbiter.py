@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from horae import __version__
+from horae import __version__, job_number
 from horae.arbiter.core import Core
 from horae.arbiter.observe.budgets import over_text
 from horae.arbiter.requests.authority import Requester
@@ -141,7 +141,8 @@ class ArbiterBackend:
         """What the end of its output says; None where there is none, or it cannot be read now."""
         read = self._arbiter.view(lambda core: watch.read_to(core, job))
         try:
-            return endings.cause(self._tail(job, max(read - endings.LOOKED_AT, 0), reader), about["exit_code"])
+            end = self._tail(job, max(read - endings.LOOKED_AT, 0), reader)
+            return endings.cause(end, about["exit_code"], job_number(job))
         except PortError:
             return None  # the log is gone, or the cluster away: the rest of the explanation stands
 

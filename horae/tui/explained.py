@@ -57,10 +57,14 @@ def _gpus(number: int) -> str:
     return f"{number} GPU{'' if number == 1 else 's'}" if number else "no GPUs"
 
 
+#: Moments, in s of the clock: a cause's words say when.
+_MOMENTS = ("at_s", "from_s", "to_s", "leave_s")
+
+
 def _numbers(numbers: dict[str, Any]) -> str:
     shown = []
     for key, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
+        if key in _MOMENTS or isinstance(value, bool) or not isinstance(value, int | float | str):
             continue
         shown.append(f"{key} {value if isinstance(value, str) else forms.number(float(value), 4)}")
     return "  ".join(shown)

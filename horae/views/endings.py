@@ -42,14 +42,16 @@ _MEANS = {
 _LOST_RANKS = "NCCL_DEBUG=INFO shows which rank; often one rank failed first for another reason, or the network did"
 
 
-def cause(log: bytes, exit_code: int | None) -> Cause | None:
-    """Of a job that failed with `exit_code`: what the end of its `log` says; None where there is no log."""
+def cause(log: bytes, exit_code: int | None, job: str = "JOB") -> Cause | None:
+    """Of a job that failed with `exit_code`: what the end of its `log` says; None where there is no log. `job`: what a
+    person types for it."""
     lines = _last_attempt([_RANK.sub("", line) for line in log.decode(errors="replace").splitlines() if line.strip()])
     if not lines:
         return None
     text, line, change = _told(lines, exit_code)
     said = f": {line.strip()[:_SHOWN]}" if line else ""
-    return Cause("log", f"{text}{said}", {"exit_code": exit_code} if exit_code is not None else {}, change)
+    numbers = {"exit_code": exit_code} if exit_code is not None else {}
+    return Cause("log", f"{text}{said}", numbers, change.format(job=job))
 
 
 def _last_attempt(lines: list[str]) -> list[str]:
@@ -69,7 +71,7 @@ def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
     if (lost := next((line for line in lines if _NCCL.search(line)), None)) is not None:
         return "its ranks lost each other (NCCL)", lost, _LOST_RANKS
     if any(kind is FailureKind.TRACEBACK for kind, _ in signs) and (raised := _raised(lines)):
-        return "its program raised", raised, "`horae logs JOB` shows the traceback"
+        return "its program raised", raised, "`horae logs {job}` shows the traceback"
     return _told_by_code(lines, exit_code)
 
 
@@ -81,7 +83,7 @@ def _told_by_code(lines: list[str], exit_code: int | None) -> tuple[str, str, st
     if exit_code in (126, 127):
         line = next((line for line in reversed(own) if _NO_PROGRAM.search(line)), own[-1] if own else "")
         return "a program was not found, or may not be run", line, "its full path: a job has not your shell's aliases"
-    return "the last that it printed", own[-1] if own else lines[-1], "`horae logs JOB` shows all of it"
+    return "the last that it printed", own[-1] if own else lines[-1], "`horae logs {job}` shows all of it"
 
 
 def _raised(lines: list[str]) -> str:

@@ -26,7 +26,7 @@ from horae.views.rows import state_word
 from horae.views.sentences import gpus
 from horae.views.size import Seen
 from horae.views.starts import StartEstimate
-from policy.model import EMPTY, Allocation, Gpus, Seconds
+from policy.model import EMPTY, Allocation, Code, Gpus, Seconds
 from profiler.estimates.profiles import lacks
 
 
@@ -374,13 +374,18 @@ def _app(ledger: Ledger, config: Config, record: JobRecord, measured: Mapping[Jo
 
 
 def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) -> tuple[JobId, ...]:
-    """Others of its pool that wait, and that the policy lets run first or that stand before it in line."""
+    """Others of its pool that wait, and that the policy lets run first or that stand before it in line; none that
+    nothing could hold, which is in nobody's way."""
     if not record.live or occupies(record, now_s, config.rounds.settle_s):
         return ()
     waiting = [
         r
         for r in ledger.live(record.pool)
-        if r.id != record.id and not r.state.holds and r.hold_why is None and r.cancel_why is None
+        if r.id != record.id
+        and not r.state.holds
+        and r.hold_why is None
+        and r.cancel_why is None
+        and (r.reason or {}).get("code") != Code.INFEASIBLE
     ]
     key = standing([record, *waiting])
     return tuple(r.id for r in sorted(waiting, key=key) if key(r) < key(record))

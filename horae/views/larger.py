@@ -52,7 +52,9 @@ def _size(ledger: Ledger, record: JobRecord, seen: Seen) -> list[Cause]:
     found = size.rest(ledger, record, seen)
     numbers = {"gpus": held, "most": most, "smallest": record.spec.gpus.min, "free": found.free}
     of = f" of {', '.join(types)}" if spec.gpu_types or spec.forbid_types else ""
-    begin = f"it could use {most} GPUs{of} and holds {held}" if held else f"it needs {record.spec.gpus.min} GPUs{of}"
+    needs = record.spec.gpus.min
+    begin = f"it needs {needs} GPU{'' if needs == 1 else 's'}{of}"
+    begin = f"it could use {most} GPUs{of} and holds {held}" if held else begin
     return [Cause("size", f"{begin}: {found.words}", numbers, _frees(ledger, found.holders))]
 
 
@@ -79,7 +81,8 @@ def _stuck(record: JobRecord, held: int, most: int) -> list[Cause]:
         what, change = "it has no checkpoint folder", "`horae submit --checkpoint FOLDER` the next time"
     else:
         what, change = "it was handed in as --rigid", "handing it in without --rigid"
-    text = f"it keeps the {held} GPUs that it was started with, of {most} that it could use: {what}"
+    has = f"{held} GPU{'' if held == 1 else 's'}"
+    text = f"it keeps the {has} that it was started with, of {most} that it could use: {what}"
     return [Cause("size", text, {"gpus": held, "most": most}, change)]
 
 

@@ -1,8 +1,9 @@
 """Gavel's policies: programs over time fractions (§4), realised by its round-based mechanism (§5).
 
-A job is a gang of the size it requests (or the largest below it that the cluster and its tenant's limit could hold,
-whatever it holds now); one without an upper
-limit is its tenant's divisible demand (a tenant-level instance), and its X are GPUs. Each round gives whole GPUs:
+A job is a gang of the size it requests (or the largest below it that one GPU type and its tenant's limit could hold,
+whatever it holds now); one without an upper limit is its tenant's divisible demand (a tenant-level instance), and its X
+are GPUs. The programs have no time for a gang that is wider than every type: it runs, of mixed types, on what a round
+leaves over. Each round gives whole GPUs:
 (job, type) pairs in the order of priority X / received, where received is the fraction of the time since the job was
 first seen that it has run on that type, as the snapshot's attained GPU time shows it; a job runs on one type a round,
 and a round lasts a quantum (`Turn`). What is left over goes to jobs that got nothing, earliest submitted first: rounds
@@ -56,6 +57,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
         if job.name not in able:
             placer.drop(job)
     gpus = {t: placer.free(t) for t in types}
+    sizes |= {j.name: _of_one_type(j, sizes[j.name], gpus, context) for j in jobs}
     # Time on a type that is too small for a gang could never be had.
     rates = [[_rate(j, sizes[j.name], t, context) if gpus[t] >= sizes[j.name] else 0.0 for t in types] for j in jobs]
     model = Jobs(
@@ -100,7 +102,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
     return Proposal(
         allocation={j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs},
         shares=shares,
-        reasons={**_never(snapshot, able, placer), **_reasons(jobs, types, answer, order, placer, context)},
+        reasons={**_never(snapshot, able, placer), **_reasons(jobs, sizes, gpus, answer, order, placer, context)},
         state={**state, **turn.plain(placer.taken)},
         solver=answer.solver,
         notes=notes,
@@ -115,6 +117,14 @@ def _never(snapshot: Snapshot, able: set[JobName], placer: Placer) -> dict[JobNa
             code = placer.why_not(job, placer.usual(job))
             out[job.name] = reasons.waits(job, code, placer.usual(job), placer)
     return out
+
+
+def _of_one_type(job: Job, size: Gpus, gpus: Mapping[GpuType, Gpus], context: Context) -> Gpus:
+    """The largest of the job's sizes up to `size` that some type could hold alone; `size` where none could."""
+    found = size
+    while found and not any(gpus[t] >= found and _rate(job, found, t, context) for t in context.speeds.types(job)):
+        found = job.gpus.at_most(found - 1)
+    return found or size
 
 
 def _divisible(job: Job) -> bool:
@@ -213,13 +223,14 @@ def _priorities(
 
 def _reasons(
     jobs: Sequence[Job],
-    types: Sequence[GpuType],
+    sizes: Mapping[JobName, Gpus],
+    gpus: Mapping[GpuType, Gpus],
     answer: Fractions,
     order: Sequence[tuple[float, float, tuple[float, str], int, int, float]],
     placer: Placer,
     context: Context,
 ) -> dict[JobName, Reason]:
-    received: dict[int, dict[str, float]] = {}
+    types, received = list(gpus), dict[int, dict[str, float]]()
     for *_, m, t, got in order:
         received.setdefault(m, {})[types[t]] = round(got, 4)
     out: dict[JobName, Reason] = {}
@@ -228,18 +239,23 @@ def _reasons(
         numbers = {"fractions": fractions, "received": received.get(m, {})}
         unit = "{:g} GPUs on {}" if _divisible(job) else "{:.0%} on {}"
         said = ", ".join(unit.format(x, t) for t, x in fractions.items()) or "no time on any type"
-        place: Allocation = placer.taken.get(job.name, EMPTY)
+        size, place = sizes[job.name], placer.taken.get(job.name, EMPTY)
+        wide = size > max(gpus.values(), default=0)
+        if wide:
+            said = f"no time, since no type has {reasons.gpus(size)}: it is a gang for what is left over"
         seen = reasons.outcome(job, place, context.speeds) if place else None
         if seen is not None:
             text = f"{seen.text}; of its time it is to spend {said}"
             out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, seen.change)
             continue
-        size = placer.usual(job)
         code = placer.why_not(job, size)
         if code in (Code.WAITS_CAP, Code.INFEASIBLE):
             out[job.name] = reasons.waits(job, code, size, placer)
             continue
-        if fractions:
+        if wide:
+            text = f"no GPU type has {reasons.gpus(size)}: it waits for so many that all others leave over"
+            change = "other jobs that end, or a smaller gang"
+        elif fractions:
             text = f"is to spend {said} of its time; this round goes to jobs that got less of theirs"
             change = "the next rounds"
         else:

@@ -147,7 +147,9 @@ class Pools:
         return sum(own.values()) if gpu_type == ANY else own.get(gpu_type, 0)
 
     def _types(self, job: Job) -> tuple[GpuType, ...]:
-        return (ANY,) if self._mixed and not job.throughput else self.speeds.types(job)
+        types = self.speeds.types(job)
+        # Its user's word on types binds a job whatever its speed: of no type, it has no room anywhere.
+        return (ANY,) if self._mixed and not job.throughput and len(types) == len(self.speeds.present) else types
 
     def next_step(self, job: Job) -> Step | None:
         """The next useful step, whether there is room for it or not; None: more GPUs would not help."""

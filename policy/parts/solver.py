@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +31,27 @@ from policy.model import SolverSummary, Termination
 
 Vector = NDArray[np.float64]
 Indices = NDArray[np.int32]
+
+
+def make_known() -> None:
+    """Have HiGHS say its name where nobody reads it.
+
+    From 1.16 on it does so on the standard output, once a process, when the first solver is made and before that can be
+    told to be silent: it would stand before the JSON of a command.
+    """
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        highspy.Highs()  # type: ignore[no-untyped-call]
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
+with contextlib.suppress(OSError, ValueError):  # a process without a standard output hears nothing anyway
+    make_known()
 
 
 class Backend(StrEnum):

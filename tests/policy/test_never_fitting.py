@@ -47,6 +47,43 @@ def test_it_stops_nobody(policy: str, blocker: str, known: bool) -> None:
     assert decision.reasons["a"].code in codes, decision.reasons["a"]
 
 
+NEVER: dict[str, dict[str, Any]] = {
+    "wider than the cluster": {"gpus": 999},
+    "of a type that no node has": {"gpus": 1, "gpu_types": {"require": ["a100"]}},
+    "no speed here": {"gpus": 1, "throughput": {"a100": 1.0}},
+    "above its tenant's limit": {"gpus": 99, "tenant": "limited"},
+}
+
+
+@pytest.mark.parametrize("policy", NAMES)
+@pytest.mark.parametrize("never", NEVER)
+@pytest.mark.parametrize("whose", ["a tenant with nothing else", "a tenant with others"])
+def test_it_changes_nothing_for_the_others(policy: str, never: str, whose: str) -> None:
+    """Not what they get, nor what tenants are owed by the certificate's measure. Speeds are unknown, so that a policy
+    that hands out GPUs of any type is asked too; a program that looks after who has least found its least here."""
+    jobs = [
+        {"name": "a", "tenant": "t1", "gpus": {"min": 1, "max": 12}, "submitted": 1.0},
+        {"name": "b", "tenant": "t2", "gpus": {"min": 1, "max": 12}, "submitted": 2.0},
+    ]
+    instance = {
+        "now": 10.0,
+        "cluster": {
+            "groups": [{"count": 2, "gpu_type": "v100", "gpus": 4}, {"count": 2, "gpu_type": "k80", "gpus": 2}]
+        },
+        "tenants": [{"name": "t0"}, {"name": "t1"}, {"name": "t2"}, {"name": "limited", "cap": 2}],
+        "jobs": jobs,
+    }
+    alone = decide(parse(json.dumps(instance)), policy)
+    own = {"tenant": "t0" if whose == "a tenant with nothing else" else "t2", **NEVER[never]}
+    stuck = [{"name": name, "submitted": 0.0, "work": {"total": 100.0}, **own} for name in ("aa", "zz")]
+    beside = decide(parse(json.dumps({**instance, "jobs": [*jobs, *stuck]})), policy)
+    assert {n: dict(a) for n, a in beside.allocation.items()} == {**alone.allocation, "aa": {}, "zz": {}}
+    before, after = alone.certificate, beside.certificate
+    assert (after.sharing_incentive, after.envy, after.pareto) == (before.sharing_incentive, before.envy, before.pareto)
+    assert {"aa", "zz"}.isdisjoint(beside.shares or ())
+    assert {beside.reasons[n].code for n in ("aa", "zz")} <= {Code.INFEASIBLE, Code.UNKNOWN_SPEED, Code.WAITS_CAP}
+
+
 def test_backfill_goes_past_a_job_that_its_tenants_limit_holds_back() -> None:
     """It used to reserve for it, could not, and stopped everybody behind."""
     text = """

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
 from math import inf
 from typing import Any
 
+import highspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.model import Termination
 from policy.parts.matrix import maximise_matrix
-from policy.parts.solver import Backend, Constraint, Program, Result, Variable
+from policy.parts.solver import Backend, Constraint, Program, Result, Variable, make_known
 
 BOTH = pytest.mark.parametrize("backend", list(Backend))
 
@@ -259,3 +261,13 @@ def test_matrices_say_how_they_end() -> None:
     assert unbounded.termination is Termination.UNBOUNDED
     assert not unbounded.has_solution
     assert unbounded.summary().termination is Termination.UNBOUNDED
+
+
+def test_what_highs_says_of_itself_is_not_on_the_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """1.16 names itself when a process makes its first solver; `horae decide --json` was no JSON then."""
+    monkeypatch.setattr(highspy, "Highs", lambda: os.write(1, b"Running HiGHS 1.16.0\n"))
+    make_known()
+    os.write(1, b"answer\n")
+    assert capfd.readouterr().out == "answer\n"

@@ -48,3 +48,9 @@ def test_only_the_last_attempt_counts() -> None:
 
 def test_without_a_log_there_is_nothing_to_say() -> None:
     assert cause(b"", 1) is None and cause(b"\n\n", 137) is None
+
+
+def test_what_to_type_names_the_job() -> None:
+    found = cause((TRACE + "ValueError: no").encode(), 1, "17")
+    assert found is not None
+    assert found.change == "`horae logs 17` shows the traceback"

@@ -48,6 +48,8 @@ def test_a_waiting_job_knows_who_is_ahead(tmp_path: Path) -> None:
     site.run(2)
     assert why(site, second).ahead == (first,)
     assert why(site, first).ahead == ()
+    site.job(first).reason = {"code": "infeasible", "text": "no set of healthy nodes could hold it"}
+    assert why(site, second).ahead == (), "it is in nobody's way"
     assert "holds no GPUs" in why(site, first).headline
 
 
