@@ -125,9 +125,7 @@ class _Walk:
         bare = left.strip()
         used = 0 if _heads_next(left, right, self.words) else _unit_of(mark, right, self.words)
         self.end = mark.at + length + used
-        if self.marks and place(mark, Place(self.marks[-1], left, bare, right, self.canonical)):
-            self.marks.append(mark)
-            self._between(self.marks[-2], right)
+        if self._placed(mark, left, right):
             return
         if self._between(mark, right):
             return
@@ -144,6 +142,15 @@ class _Walk:
             phrase = _AT.match(key)
             self.pending = phrase.group(1) if phrase else ""
         self.marks.append(mark)
+
+    def _placed(self, mark: Mark, left: str, right: str) -> bool:
+        """Whether the number belongs to the one before."""
+        before = self.marks[-1] if self.marks else None
+        if before is None or not place(mark, Place(before, left, left.strip(), right, self.canonical)):
+            return False
+        self.marks.append(mark)
+        self._between(before, right)
+        return True
 
     def _between(self, mark: Mark, right: str) -> bool:
         """`avg. loss [951-1000]: 2.31`: whole numbers in a bracket between a name and its sign say of what it is."""

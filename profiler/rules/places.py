@@ -19,7 +19,24 @@ _STEPS = re.compile(rf"(?i)\s?{_STEP_WORDS}\b")
 #: "Time(1000 iters): 5.35s"
 _STEPS_TOOK = re.compile(rf"(?i)\s?{_STEP_WORDS}\s?\)\s*[:=]?\s*")
 #: What stands between a counter and its total, in the languages that the lexicon knows.
-OF = frozenset(("/", "of", "out of", "\\", "von", "de", "di", "sur", "из", "van", "av", "af", "z", "od"))
+OF = frozenset(
+    (
+        "/",
+        "of",
+        "out of",
+        "\\",
+        "von",
+        "de",
+        "di",
+        "sur",
+        "из",
+        "van",
+        "av",
+        "af",
+        "z",
+        "od",
+    )
+)
 
 
 @dataclass(slots=True)

@@ -197,6 +197,14 @@ def _may_be_head(lower: bytes, *, numbers: bool) -> bool:
     return tables.may_be_head(lower) or (not numbers and tables.may_be_foreign_head(lower))
 
 
+def _triggers(text: str, wanted: Wanted, *, numbered: bool) -> bool:
+    """Whether a line may say something to the generic reader."""
+    lower = text.lower()
+    if not numbered and "nan" not in lower:
+        return False
+    return any(map(lower.__contains__, wanted.triggers)) and may_tell(text)
+
+
 def _alone(rule: Rule, candidates: list[Rule]) -> bool:
     """Whether no other rule of its format may want the line."""
     return not any(other.format == rule.format and other is not rule for other in candidates)
@@ -265,9 +273,7 @@ class Shapes:
         candidates = self.book.candidates(text, wanted.gates)
         if not text.startswith(_TAGS) and any(_alone(rule, candidates) for rule in candidates if rule.ignores_all):
             return None
-        lower = text.lower()
-        numbered = len(key) < len(raw) or "nan" in lower
-        generic = numbered and any(map(lower.__contains__, wanted.triggers)) and may_tell(text)
+        generic = _triggers(text, wanted, numbered=len(key) < len(raw))
         fails = any(map(text.__contains__, wanted.fails)) and failures.suspects(text)
         heads = wanted.heads and _may_be_head(key.lower(), numbers=len(key) < len(raw))
         if candidates or generic or fails or heads:

@@ -69,7 +69,14 @@ _ITERATION = words_for("iteration")
 _NOT_INDEX = words_for("not_index")
 _MAXIMUM = words_for("maximum")
 _EXTREMES = frozenset(("best", "min", "max", "highest", "lowest"))
-_SEEN = frozenset(("seen", "processed", "consumed", "done"))
+_SEEN = frozenset(
+    (
+        "seen",
+        "processed",
+        "consumed",
+        "done",
+    )
+)
 _OF_TOTALS = words_for("maximum") | words_for("iteration") | words_for("beside_totals")
 _INDEX_SUFFIX = words_for("index_suffix")
 NOT_STEPS = words_for("not_steps")
@@ -358,10 +365,13 @@ def _time(plain: list[str], present: set[str], unit: str) -> Meaning | None:
     return Meaning("window_time", scale=scale)
 
 
+def _inside(plain: list[str]) -> bool:
+    """step_in_epoch"""
+    return len(plain) == 3 and plain[1] == "in" and plain[0] in _ITERATION
+
+
 def _index(plain: list[str], present: set[str]) -> Meaning | None:
-    if len(plain) == 3 and plain[1] == "in" and plain[0] in _ITERATION:  # step_in_epoch
-        return Meaning("iteration", name=" ".join(plain))
-    last = plain[-1]
+    last = plain[0] if _inside(plain) else plain[-1]
     if last in _INDEX_SUFFIX and len(plain) > 1:
         last = plain[-2]
     counted = present - {plain[-1]} if last != plain[-1] else present  # epoch_num is an index, num_epochs a total

@@ -84,19 +84,25 @@ def _apart(a: dict[tuple[float, float], float], b: dict[tuple[float, float], flo
 def _run(run: Run, tag: int | None, points: Sequence[Point]) -> Run:
     """The run of one tag: what its own points tell, and of the rest what the log says of all."""
     trained = [p for p in points if p.kind is Kind.TRAIN and p.iteration is not None]
-    epochs = [p.epoch for p in points if p.epoch is not None and p.kind is not Kind.VALIDATION]
     totals = [p.iterations for p in trained if p.iterations is not None]
     losing = {_position(p) for p in points if p.losses and not p.redrawn}
-    return replace(
+    made = replace(
         run,
         trial=tag,
         points=tuple(points),
         first_line=points[0].line,
         last_line=points[-1].line,
         positions=len(losing) * run.thinned,
-        first_iteration=trained[0].iteration if trained else None,
-        last_iteration=trained[-1].iteration if trained else None,
-        total_iterations=totals[-1] if totals and run.total_iterations is not None else run.total_iterations,
-        last_epoch=epochs[-1] if epochs else None,
+        last_epoch=_last_epoch(points),
         failure=None,
     )
+    if totals and run.total_iterations is not None:
+        made = replace(made, total_iterations=totals[-1])
+    if not trained:
+        return replace(made, first_iteration=None, last_iteration=None)
+    return replace(made, first_iteration=trained[0].iteration, last_iteration=trained[-1].iteration)
+
+
+def _last_epoch(points: Sequence[Point]) -> float | None:
+    told = [p.epoch for p in points if p.epoch is not None and p.kind is not Kind.VALIDATION]
+    return told[-1] if told else None

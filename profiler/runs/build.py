@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 STILL = 3  #: lines of one index from which it is no counter
 FROM_ONE = 8  #: lines of values that one counter above them may be of
-_TOTAL = frozenset(("total", "overall", "sum"))
+_TOTAL = frozenset(
+    (
+        "total",
+        "overall",
+        "sum",
+    )
+)
 SUMMED, MOST_SUMMED = 3, 16  #: losses of which one may be the sum of the others
 LIKE_THE_SUM = 1e-3  #: a loss this near to the sum is it
 LIKE_THE_CLOCK = 0.25  #: a time this near to what the stamps say is what they say

@@ -267,9 +267,7 @@ class Runs:
     def _validation(self, run: Open, series: Series, row: Row, own: float | None) -> None:
         """A validation point stands where training stands, unless it prints training's own counter."""
         plan = row.plan
-        epoch, iteration = run.position
-        if run.announced is not None and run.announced[2] > run.position_line:
-            epoch, iteration = run.announced[:2]
+        epoch, iteration = _stands(run)
         total = next((plan.value(f, row.groups) for f in plan.fields if f.what == "iterations"), None)
         trained = {s.total for s in run.series.values() if s.kind == "train"}
         series.advances = plan.bar or (total is not None and total not in trained and plan.scope != "run")
@@ -388,6 +386,12 @@ class Runs:
                 facts.numbers[f.what] = max(value, facts.numbers.get(f.what, 0)) if f.what == "world" else value
         if plan.rank is not None:
             facts.ranks.add(plan.rank_of(groups) or 0)
+
+
+def _stands(run: Open) -> tuple[float | None, float | None]:
+    """Where training stands: at its newest point, or at a counter on a line of its own behind that."""
+    announced = run.announced
+    return announced[:2] if announced is not None and announced[2] > run.position_line else run.position
 
 
 def _lasted(run: Open, row: Row) -> float | None:
