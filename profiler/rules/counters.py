@@ -19,8 +19,17 @@ from profiler.text.tokens import DEC, DUR, INT
 #: What is measured, beside which a bare number may be a counter.
 VALUES = frozenset(
     (
-        *("loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average"),
-        *("step_rate", "step_rate_average", "validation_loss", "validation_accuracy"),
+        "loss",
+        "part",
+        "accuracy",
+        "throughput",
+        "throughput_average",
+        "step_time",
+        "step_time_average",
+        "step_rate",
+        "step_rate_average",
+        "validation_loss",
+        "validation_accuracy",
     )
 )
 _WORD = re.compile(r"[^\W\d_]+")

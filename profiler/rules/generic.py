@@ -25,10 +25,38 @@ from profiler.text.tokens import DUR, INT
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
 #: a line without its digits (top1 is "top").
 _ENGLISH = (
-    "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
-    "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan", "objective", "objf",
-    "crossentropy", "criterion", "elbo",
-)  # fmt: skip
+    "loss",
+    "epoch",
+    "step",
+    "iter",
+    "batch",
+    "acc",
+    "it/s",
+    "s/it",
+    "/sec",
+    "cost",
+    "world",
+    "gpus",
+    "nll",
+    "xent",
+    "update",
+    "prec@",
+    "top-",
+    "top:",
+    "top=",
+    " top ",
+    "/s",
+    "ep ",
+    "ep:",
+    "ep=",
+    "ep[",
+    "nan",
+    "objective",
+    "objf",
+    "crossentropy",
+    "criterion",
+    "elbo",
+)
 TRIGGERS = (*_ENGLISH, *(t for t in FOREIGN_TRIGGERS if not any(known in t for known in _ENGLISH)))
 _NAMED = {"loss", "part", "accuracy", "validation_loss", "validation_accuracy", "step_time"}
 #: The line that ends an epoch may tell how many steps there were.

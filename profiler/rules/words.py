@@ -17,10 +17,15 @@ from profiler.rules.units import EPOCH, LEXICON, SAMPLE_NOUNS, STEP_NOUNS, TIME_
 from profiler.text.tokens import INT
 
 _RATE_ABBREVIATIONS = {
-    "wps": ("throughput", "tokens/s"), "tps": ("throughput", "tokens/s"), "tgs": ("throughput", "tokens/s"),
-    "fps": ("throughput", "samples/s"), "ups": ("step_rate", ""), "sps": ("throughput", "samples/s"),
-    "qps": ("throughput", "samples/s"), "wpb": ("skip", ""),
-}  # fmt: skip
+    "wps": ("throughput", "tokens/s"),
+    "tps": ("throughput", "tokens/s"),
+    "tgs": ("throughput", "tokens/s"),
+    "fps": ("throughput", "samples/s"),
+    "ups": ("step_rate", ""),
+    "sps": ("throughput", "samples/s"),
+    "qps": ("throughput", "samples/s"),
+    "wpb": ("skip", ""),
+}
 
 _VALIDATION = words_for("validation")
 _TRAINING = words_for("training")
@@ -118,11 +123,19 @@ def _english(m: re.Match[str]) -> str:
 #: One of these words, or a sign beside which numbers count without one, is in every line that says something.
 _TELLING = frozenset(
     (
-        *_LOSS, *_ACCURACY, *EPOCH, *_ITERATION, *STEP_NOUNS, *SAMPLE_NOUNS, *(f"k{noun}" for noun in SAMPLE_NOUNS),
-        *_RATE_ABBREVIATIONS, *_FOREIGN, *("top", "acc", "prec", "precision", "err", "error", "dt", "bt", "world"),
+        *_LOSS,
+        *_ACCURACY,
+        *EPOCH,
+        *_ITERATION,
+        *STEP_NOUNS,
+        *SAMPLE_NOUNS,
+        *(f"k{noun}" for noun in SAMPLE_NOUNS),
+        *_RATE_ABBREVIATIONS,
+        *_FOREIGN,
+        *("top", "acc", "prec", "precision", "err", "error", "dt", "bt", "world"),
         *("worldsize", "gpu", "gpus", "ngpus", "batchsize", "bsz", "accumulation", "accum", "nproc", "ntasks"),
     )
-)  # fmt: skip
+)
 _SIGNS = re.compile(r"[\[|/<{(]")
 _LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
@@ -365,15 +378,15 @@ def _time(plain: list[str], present: set[str], unit: str) -> Meaning | None:
     return Meaning("window_time", scale=scale)
 
 
-def _inside(plain: list[str]) -> bool:
-    """step_in_epoch"""
-    return len(plain) == 3 and plain[1] == "in" and plain[0] in _ITERATION
+def _counting(plain: list[str]) -> str:
+    """The word that says what is counted: of step_in_epoch the first, of epoch_num the one before the last."""
+    if len(plain) == 3 and plain[1] == "in" and plain[0] in _ITERATION:
+        return plain[0]
+    return plain[-2] if plain[-1] in _INDEX_SUFFIX and len(plain) > 1 else plain[-1]
 
 
 def _index(plain: list[str], present: set[str]) -> Meaning | None:
-    last = plain[0] if _inside(plain) else plain[-1]
-    if last in _INDEX_SUFFIX and len(plain) > 1:
-        last = plain[-2]
+    last = _counting(plain)
     counted = present - {plain[-1]} if last != plain[-1] else present  # epoch_num is an index, num_epochs a total
     total = counted & _MAXIMUM and (plain[-1].endswith("s") or counted & {"max", "maximum", "total", "num"})
     if last in EPOCH:
