@@ -36,6 +36,7 @@ from horae.arbiter.admit.models import standard
 from horae.arbiter.decide.pickling import dumps, loads
 from horae.arbiter.decide.policy_runner import Question, Worker
 from horae.arbiter.decide.snapshot import Album, SnapshotSources, options_of
+from horae.arbiter.execute import positions
 from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.config import Config, pools_by_node
 from horae.journal import Clock, Journal
@@ -175,7 +176,7 @@ class Bench:
         admitted = round.admission(self.journal.ledger, self.config.pools[0], self.view, asked, answer, self.models)
         self.journal.append(admitted.drafts)
         at = timed("ruling and journal", at)
-        _, steps = round.steps(self.journal.ledger, "main", self.view, restart_gap_s=0.0, reshape_in_place=False)
+        _, steps = positions.steps(self.journal.ledger, "main", self.view, restart_gap_s=0.0, reshape_in_place=False)
         timed("plan", at)
         times["whole"] = self.cpu_s() - first
         times["certificate"] = float(self.note.read_text())

@@ -5,7 +5,8 @@ squeue, one scontrol for update and release, the mandatory second between) and b
 adapter's whole observation against one bare `squeue -O` and one `sinfo -O` of the same fields, at several lengths of
 the queue, with slurmctld's CPU time. Together: sixteen jobs re-laid out at once, by one scancel and one scontrol (all
 updates, then all releases) and by the adapter. Arrival: from sbatch to RUNNING, under plain Slurm and under the whole
-arbiter.
+arbiter; and slurmctld's own count of what it was asked meanwhile, by kind, in all (`sdiag`). Each pair begins at the
+same moment of a second, spread evenly over it.
 
     python benchmarks/slurm_resize.py [--cycles 10] [--queue 500 2000] [--arrivals 10]
 """
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +37,7 @@ from slurm_plugin.lab.private import PrivateSlurm
 ROOT = Path(__file__).parents[1]
 SCRIPT = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.02; done\n"
 SHAPES = (("n1",), ("n1", "n2"))
+_GOLDEN = 0.6180339887498949  #: its multiples are spread evenly over a second
 
 
 def until(holds: Callable[[], bool], limit_s: float = 30.0) -> None:
@@ -42,6 +46,12 @@ def until(holds: Callable[[], bool], limit_s: float = 30.0) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError("the cluster did not follow")
         time.sleep(0.02)
+
+
+def aligned(index: int) -> None:
+    """Wait for the index-th of moments that are spread evenly over a second: slurmctld looks for jobs to start as each
+    second begins, so what is compared begins at the same moment of one."""
+    time.sleep((index * _GOLDEN - time.time()) % 1.0)
 
 
 def floor(lab: PrivateSlurm, job: str, nodes: tuple[str, ...], first: bool) -> float:
@@ -95,7 +105,9 @@ def resizes(lab: PrivateSlurm, port: SlurmCluster, cycles: int) -> dict[str, Any
     times: dict[str, list[float]] = {"floor": [], "adapter": []}
     for cycle in range(cycles + 1):  # side by side, so that both meet the same machine
         nodes = SHAPES[cycle % 2]
+        aligned(cycle)
         by_hand = floor(lab, bare, tuple(f"n{int(node[1:]) + 4}" for node in nodes), cycle == 0)
+        aligned(cycle)
         by_us = ours(port, held, nodes, cycle + 1)
         time.sleep(1.0)  # a start younger than two seconds may have no trap yet, and is not signalled
         if cycle:  # the first is a start, not a resize
@@ -127,6 +139,7 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
 
     times: dict[str, list[float]] = {"floor": [], "adapter": []}
     for cycle in range(cycles + 1):
+        aligned(cycle)
         began, ids = time.monotonic(), ",".join(bare)
         if cycle:
             lab.run(["scancel", "-b", "-s", "USR1", *bare])
@@ -139,6 +152,7 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
         lab.run(["scontrol"], input="".join([*lines, *(f"release {job}\n" for job in bare)]))
         until(lambda ids=ids: states(ids) == {"RUNNING"}, 60)  # type: ignore[misc]
         by_hand = time.monotonic() - began
+        aligned(cycle)
         began = time.monotonic()
         if cycle:
             assert not port.stop_many([(job, 20) for job in held])
@@ -158,6 +172,14 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
     return {"jobs": count, **compared(times)}
 
 
+def requests(lab: PrivateSlurm) -> Counter[str]:
+    """What slurmctld was asked so far, by kind: without what its daemons say, and without this question."""
+    text = lab.run(["sdiag"]).stdout
+    text = text[text.index("by message type") : text.index("by user")]
+    found = re.findall(r"^\s*(REQUEST_\w+)\s+\(\s*\d+\)\s+count:(\d+)", text, re.MULTILINE)
+    return Counter({name: int(count) for name, count in found if "STATS" not in name})
+
+
 def arrival(lab: PrivateSlurm, jobs: int) -> dict[str, Any]:
     """Seconds from calling sbatch until the job runs: in a partition that is Slurm's own, and in a managed one."""
     script = lab.folder / "shared" / "bench.sh"
@@ -169,23 +191,30 @@ def arrival(lab: PrivateSlurm, jobs: int) -> dict[str, Any]:
     arbiter = Arbiter(config, connect(config.cluster.options))
     arbiter.start()
     times: dict[str, list[float]] = {"raw": [], "dl": []}
+    asked: dict[str, Counter[str]] = {"raw": Counter(), "dl": Counter()}
     try:
         until(arbiter.ready.is_set, 60)
-        time.sleep(1.0)
         for index in range(2 * jobs):
             partition = ("raw", "dl")[index % 2]
-            began = time.monotonic()
+            time.sleep(1.0)
+            aligned(index // 2)
+            before, began = requests(lab), time.monotonic()
             argv = ["sbatch", "--parsable", "--gres=gpu:1", f"--partition={partition}", "--output=/dev/null"]
             job = lab.run([*argv, str(script)]).stdout.strip()
             query = ["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"]
             until(lambda query=query: "RUNNING" in lab.run(query).stdout, 120)  # type: ignore[misc]
             times[partition].append(time.monotonic() - began)
+            asked[partition] += requests(lab) - before
             lab.run(["scancel", job])
-            time.sleep(1.0)
     finally:
         arbiter.stop()
     medians = {"plain": statistics.median(times["raw"]), "horae": statistics.median(times["dl"])}
-    return {"jobs": jobs, "median_s": medians, "ratio": medians["horae"] / medians["plain"], "all_s": times}
+    more = [ours - plain for ours, plain in zip(times["dl"], times["raw"], strict=True)]
+    return {
+        "jobs": jobs, "median_s": medians, "ratio": medians["horae"] / medians["plain"], "all_s": times,
+        "later_than_plain_s": statistics.median(more),
+        "requests": {{"raw": "plain", "dl": "horae"}[name]: dict(count) for name, count in asked.items()},
+    }  # fmt: skip
 
 
 def observation(lab: PrivateSlurm, port: SlurmCluster, length: int, have: int) -> dict[str, Any]:

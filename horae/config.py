@@ -163,7 +163,7 @@ class Rounds(Form):
 
     tick_s: Positive = 5.0  #: the cluster is looked at this often at least
     busy_s: Positive = 1.0  #: or this often, while something that was asked for is under way
-    debounce_s: NotNegative = 0.2  #: events within this time make one round
+    debounce_s: NotNegative = 0.2  #: events within this time make one round; one alone is looked at sooner
     decide_s: Positive = 10.0  #: time limit of one decision
     bid_s: Positive = 5.0  #: apps' own agents have this long to bid on an offer
     quiet_s: Positive = 60.0  #: a decision is made this often at least, also when nothing changed

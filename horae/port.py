@@ -330,6 +330,10 @@ class Batching(Protocol):
         """`checkpoint_and_stop` of each (job, grace_s)."""
         ...
 
+    def cancel_many(self, jobs: Sequence[JobId]) -> Mapping[JobId, PortError]:
+        """`cancel` of each."""
+        ...
+
 
 @runtime_checkable
 class Leaving(Protocol):

@@ -111,3 +111,7 @@ def _float(value: float) -> float:
 
 def _shown(value: float) -> str:
     return f"{_float(value):g}" if isfinite(_float(value)) else "beyond all numbers"
+
+
+#: Rows of one table of bids; more are a mistake or an attack.
+MOST_BIDS = 1000

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import policy
-from policy.contract import Entry, Policy
+from policy.contract import Bidding, Entry, Policy
 from policy.model import BadInput
 
 
@@ -83,6 +83,16 @@ def load(entry: Entry) -> Policy:
     """The policy's function."""
     function: Policy = load_call(entry.call)
     return function
+
+
+def bidding(name: str) -> Bidding | None:
+    """How the policy of this name takes bids; None: it takes none, or there is no such policy."""
+    entry = entries().get(name)
+    if entry is None or entry.bids is None:
+        return None
+    module: Any = import_module(entry.bids)
+    found: Bidding = module
+    return found
 
 
 def load_call(call: str) -> Any:

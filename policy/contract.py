@@ -7,13 +7,13 @@ snapshot, options and context give the same proposal, byte for byte. It lives in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
-from policy.model import BadInput, Proposal, Seconds, Snapshot
+from policy.model import BadInput, Gpus, NodeName, Proposal, Seconds, Snapshot
 from policy.throughput import Throughput
 
 
@@ -32,6 +32,35 @@ class Context:
 
 
 Policy = Callable[[Snapshot, Mapping[str, Any], Context], Proposal]
+
+
+class Bidding(Protocol):
+    """What an arbiter does for a policy that takes bids from apps' own agents: offer, check, hand on, tell.
+
+    What a table says is between the agents and the policy: whoever stands between them keeps it as it is.
+    """
+
+    NUMBERS: tuple[str, ...]  #: those of a reason that tell an agent how it went
+
+    def offered(self, snapshot: Snapshot) -> Mapping[NodeName, Gpus]:
+        """What may be bid for now; empty: nothing."""
+
+    def checked(self, rows: Sequence[Mapping[str, Any]], free: Mapping[NodeName, Gpus]) -> list[dict[str, Any]]:
+        """An agent's table, row by row. `free`: what was offered. Raises BadInput with the first that cannot be."""
+
+    def told(
+        self, state: Mapping[str, Any], sent: Mapping[str, Any], agents: Collection[str], now_s: Seconds
+    ) -> dict[str, Any]:
+        """The policy's state with the tables `sent` by app in time. `agents`: the apps that have one."""
+
+    def public(self, snapshot: Snapshot, app: str) -> Snapshot:
+        """As the agent of `app` may see it: of other apps' jobs no losses, and nobody else's tables."""
+
+    def outcome(self, numbers: Mapping[str, Any]) -> str:
+        """Whose table counted, by a reason's numbers: goes on behind what came in. "": the one that was sent."""
+
+    def table(self, snapshot: Snapshot, options: Mapping[str, Any], context: Context, app: str) -> Any:
+        """What the built-in agent would bid for `app`: `to_plain` of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +140,7 @@ class Entry:
     options: tuple[Option, ...] = ()
     quantum: bool = False  #: works in quanta: `--rounds N` says in which part of them a job ran
     idle: tuple[str, ...] = ()  #: why it may leave GPUs idle that somebody could use (`policy/idle.py`); (): never
-    bids: str | None = None  #: "package.module:function" (snapshot, options, context, app) -> list of bids
+    bids: str | None = None  #: "package.module", a `Bidding`; None: it takes no bids from apps' own agents
     notes: tuple[str, ...] = field(default=())  #: where it differs from the paper, and why
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:

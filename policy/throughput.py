@@ -135,14 +135,20 @@ class Throughput:
             content = (table, job.gpus.max, job.gpu_types)
             kin = self._same.get(content)
             if kin is None:
-                made = {t: Curve(points, job.gpus.max) for t, points in job.throughput.items() if points}
+                tables = {t: points for t, points in job.throughput.items() if points and self._allows(job, t)}
+                made = {t: Curve(points, job.gpus.max) for t, points in tables.items()}
                 kin = self._same[content] = _Kin(made, self._types(job))
             found = self._kin[key] = ((job.throughput, job.gpu_types), kin)
         return found[1]
 
     def _types(self, job: Job) -> tuple[GpuType, ...]:
-        speeds, choice = job.throughput or self._present, job.gpu_types
-        return tuple(t for t in self.present if t in speeds and (choice is None or choice.allows(t)))
+        speeds = job.throughput or self._present
+        return tuple(t for t in self.present if t in speeds and self._allows(job, t))
+
+    @staticmethod
+    def _allows(job: Job, gpu_type: GpuType) -> bool:
+        """A type that its user rules out is one on which it has no speed."""
+        return job.gpu_types is None or job.gpu_types.allows(gpu_type)
 
     def kind(self, job: Job) -> int:
         """Jobs of one number are alike in what GPUs are worth to them, and in which they ask for: equal curves, ranges
@@ -228,9 +234,10 @@ class Throughput:
         return kin.reference[0]
 
     def speedup(self, job: Job, gpu_type: GpuType) -> float:
-        """Normalised throughput of one GPU of this type: OEF's w. 1 without a table, 0 where it cannot run."""
+        """Normalised throughput of one GPU of this type: OEF's w. 1 without a table, 0 where it cannot run, or may
+        not."""
         if not job.throughput:
-            return 1.0
+            return float(self._allows(job, gpu_type))
         reference = self.reference(job)
         curve = self.curves(job).get(gpu_type)
         if reference is None or curve is None:

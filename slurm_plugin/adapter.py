@@ -257,14 +257,22 @@ class SlurmCluster:
             return errors | self._stops.ask_again(asked) | self._let_moved_go(wanted)
 
     def cancel(self, job: JobId) -> None:
+        _raise(self.cancel_many([job]))
+
+    def cancel_many(self, jobs: Sequence[JobId]) -> dict[JobId, PortError]:
         with self._lock:
-            self._starts.forget(job)
-            known = self._known(job)
-            if known.seen.state.ended:
-                return
-            self._memories.put(replace(known.memo, cancelled=True))
-            self._spool.ask_to_end(job)
-            self._client.cancel([known.row.id], f"cancelling {job}")
+            for job in jobs:
+                self._starts.forget(job)
+            found, errors = self._known_of(jobs)
+            living = {job: known for job, known in found.items() if not known.seen.state.ended}
+            with self._memories.together():
+                for known in living.values():
+                    self._memories.put(replace(known.memo, cancelled=True))
+            for job in living:
+                self._spool.ask_to_end(job)
+            ids = [known.row.id for known in living.values()]
+            failed = self._client.cancel(ids, f"cancelling {', '.join(living)}"[:80]) if ids else {}
+            return errors | {job: failed[known.row.id] for job, known in living.items() if known.row.id in failed}
 
     def release(self, job: JobId) -> None:
         _raise(self.release_many([job]))

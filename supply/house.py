@@ -30,6 +30,7 @@ CEILINGS = TREE / "supply" / "house.json"
 COMPLEX = 15
 #: A flat list by nature: a file a command.
 FLAT = "horae/cli"
+MARK = "__init__.py"
 
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.match_case)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -105,6 +106,11 @@ def doubled(modules: list[Module]) -> int:
     return sum(count - 1 for count in names.values())
 
 
+def unmarked(modules: list[Module]) -> int:
+    """Folders of modules without an `__init__.py`: what looks for packages, as import contracts do, passes them by."""
+    return len({module.path.parent for module in modules} - {m.path.parent for m in modules if m.path.name == MARK})
+
+
 def figures(modules: list[Module]) -> dict[str, float]:
     code = sum(module.code_lines for module in modules)
     functions = [function for module in modules for function in module.functions]
@@ -119,6 +125,7 @@ def figures(modules: list[Module]) -> dict[str, float]:
         "functions": len(functions),
         "functions_above_15": sum(function.complexity > COMPLEX for function in functions),
         "class_names_doubled": doubled(modules),
+        "folders_without_init": unmarked(modules),
     }
 
 

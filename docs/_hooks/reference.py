@@ -220,7 +220,7 @@ def policies() -> str:
 
 
 def api() -> str:
-    from horae.api.server import openapi
+    from horae.api.routes import openapi
 
     document = openapi()
     out = ["# API", "", document["info"]["description"], "", "| request | what it does |", "|---|---|"]
@@ -236,7 +236,25 @@ def api() -> str:
                     f"| `{p['name']}` | {_cell(_kind(p.get('schema', {})))} | {_cell(p.get('description', ''))} |"
                     for p in route["parameters"]
                 ]
+            answer = route["responses"]["200"].get("content", {}).get("application/json")
+            if answer:
+                out += ["", f"Answers {_kind(answer['schema'])}."]
+    out += ["", "## Answers"]
+    for name, schema in document["components"]["schemas"].items():
+        if not name.endswith("Error"):
+            out += ["", f"### {name}", "", *_fields(schema)]
     return "\n".join(out)
+
+
+def _fields(schema: dict[str, Any]) -> list[str]:
+    """What an object holds; what is not always there is marked."""
+    always = schema.get("required", ())
+    rows = [
+        f"| `{field}`{'' if field in always else ' (not always)'} | {_cell(_kind(part))} |"
+        for field, part in schema["properties"].items()
+    ]
+    told = [schema["description"], ""] if "description" in schema else []
+    return [*told, "| field | |", "|---|---|", *rows]
 
 
 def contributing() -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from horae import __version__, job_number
 from horae.arbiter.core import Core
 from horae.arbiter.observe.budgets import over_text
+from horae.arbiter.requests import answers
 from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.requests.trial import DryRun, Trials, prepare
@@ -43,7 +44,7 @@ class ArbiterBackend:
     def hides(self) -> tuple[str, ...]:
         return self._arbiter.hides()
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> answers.AboutArbiter:
         status = watch.status(self._arbiter)
         return {
             "version": __version__,
@@ -58,10 +59,10 @@ class ArbiterBackend:
             "notes": list(status.notes),
         }
 
-    def status(self, *, ended: bool, losses: bool, starts: bool = False) -> dict[str, Any]:
+    def status(self, *, ended: bool, losses: bool, starts: bool = False) -> answers.StatusAnswer:
         status, config, wall_s = watch.status(self._arbiter), self._arbiter.config, time.time()
 
-        def look(core: Core) -> dict[str, Any]:
+        def look(core: Core) -> answers.HeldAnswer:
             ledger, now_s = core.ledger, core.now_s()
             rows = jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses)
             if starts:
@@ -77,7 +78,7 @@ class ArbiterBackend:
                 "tenants": jobs.tenants(ledger, core.config, status.nodes, now_s, caps, core.budgets()),
             }
 
-        pools = [
+        pools: list[answers.PoolAnswer] = [
             {
                 "name": pool.name,
                 "policy": pool.decided.get("policy") or next(p.policy for p in config.pools if p.name == pool.name),
@@ -90,7 +91,7 @@ class ArbiterBackend:
             }
             for pool in status.pools
         ]
-        alerts = [
+        alerts: list[answers.AlertAnswer] = [
             {"what": what, "text": text, "remedy": remedy, "since_s": since_s}
             for what, (text, remedy, since_s) in status.alerts.items()
         ]
@@ -113,14 +114,14 @@ class ArbiterBackend:
             raise NoSuchJob(word)
         return found
 
-    def job(self, job: JobId) -> dict[str, Any]:
+    def job(self, job: JobId) -> answers.JobAnswer:
         job = self._named(job)
         wall_s = time.time()
         return self._arbiter.view(
             lambda core: jobs.job(core.ledger.jobs[job], core.ledger, core.now_s(), wall_s, core.fresh)
         )
 
-    def explain(self, job: JobId, *, reader: str | None = None) -> dict[str, Any]:
+    def explain(self, job: JobId, *, reader: str | None = None) -> answers.ExplanationAnswer:
         job = self._named(job)
         found, about = watch.explain(self._arbiter, job), self.job(job)
         causes = list(found.causes)
@@ -193,26 +194,26 @@ class ArbiterBackend:
 
     # --- apps and their agents ----------------------------------------------------------------------------
 
-    def apps(self) -> list[dict[str, Any]]:
+    def apps(self) -> list[answers.App]:
         return self._arbiter.view(lambda core: app_views.rows(core.ledger, core.config, core.fresh))
 
-    def register_agent(self, app: str, *, by: str) -> dict[str, Any]:
+    def register_agent(self, app: str, *, by: str) -> answers.Registered:
         return self._arbiter.agents(lambda agents: agents.register(app, Requester(by)))
 
-    def leave_agent(self, app: str, *, by: str) -> dict[str, Any]:
+    def leave_agent(self, app: str, *, by: str) -> answers.Left:
         return self._arbiter.agents(lambda agents: agents.leave(app, Requester(by)))
 
-    def offer(self, app: str, *, by: str) -> dict[str, Any]:
+    def offer(self, app: str, *, by: str) -> answers.OfferTold:
         return self._arbiter.agents(lambda agents: agents.offer(app, Requester(by)))
 
     def agent_instance(self, app: str, *, by: str) -> str:
         _, snapshot = self._arbiter.agents(lambda agents: agents.picture(app, Requester(by)))
         return instance.to_text(snapshot)
 
-    def bid(self, app: str, offer: int, rows: Sequence[Mapping[str, Any]], *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.bid(app, offer, rows, Requester(by)))
+    def bid(self, app: str, offer: int, bids: Sequence[Mapping[str, Any]], *, by: str) -> answers.Taken:
+        return self._arbiter.agents(lambda agents: agents.bid(app, offer, bids, Requester(by)))
 
-    def win(self, app: str, offer: int, *, by: str) -> dict[str, Any]:
+    def win(self, app: str, offer: int, *, by: str) -> answers.Win:
         return self._arbiter.agents(lambda agents: agents.win(app, offer, Requester(by)))
 
     # --- requests -----------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ class ArbiterBackend:
     def submit(self, specs: Sequence[JobSpec], *, by: str) -> list[JobId]:
         return list(self._arbiter.submit_many(specs, Requester(by)))
 
-    def dry_run(self, specs: Sequence[JobSpec], *, by: str) -> dict[str, Any]:
+    def dry_run(self, specs: Sequence[JobSpec], *, by: str) -> answers.DryRunAnswer:
         trial, soon = self._arbiter.view(lambda core: _prepared(core, specs, Requester(by)))
         found = self._trials.run(trial)
         for job in found["jobs"]:
@@ -230,13 +231,13 @@ class ArbiterBackend:
         names = self._arbiter.view(lambda core: {o["id"]: core.ledger.jobs[o["id"]].spec.name for o in found["others"]})
         for other in found["others"]:
             other["name"] = names[other["id"]]
-        return found
+        return cast(answers.DryRunAnswer, found)
 
-    def report(self, job: JobId) -> dict[str, Any]:
+    def report(self, job: JobId) -> answers.Report:
         job = self._named(job)
         events = self._arbiter.history(job=job)
 
-        def look(core: Core) -> dict[str, Any]:
+        def look(core: Core) -> answers.Report:
             record = core.ledger.jobs[job]
             found = efficiency(record, events, core.now_s())
             row = rows.job_row(record, core.now_s())
@@ -283,12 +284,16 @@ class ArbiterBackend:
         self._arbiter.command(lambda commands: commands.unhold(job, Requester(by)))
         return "is not held"
 
-    def prioritise(self, job: JobId, to: int, *, across: bool, by: str) -> str:
+    def prioritise(self, job: JobId, *, priority: int, across: bool, by: str) -> str:
         job = self._named(job)
-        self._arbiter.command(lambda commands: commands.prioritise(job, to, Requester(by), across=across))
-        return f"precedence is {to}, among all jobs" if across else f"priority is {to}, among its tenant's jobs"
+        self._arbiter.command(lambda commands: commands.prioritise(job, priority, Requester(by), across=across))
+        return (
+            f"precedence is {priority}, among all jobs"
+            if across
+            else f"priority is {priority}, among its tenant's jobs"
+        )
 
-    def set_mode(self, pool: str, mode: str, *, by: str) -> str:
+    def mode(self, pool: str, mode: str, *, by: str) -> str:
         try:
             wanted = Mode(mode)
         except ValueError:
@@ -307,7 +312,7 @@ def _prepared(core: Core, specs: Sequence[JobSpec], caller: Requester) -> tuple[
     return trial, watch.starts(core, trial.pool, trial.records)
 
 
-def _names(ledger: Ledger, jobs: Sequence[JobId]) -> list[dict[str, str]]:
+def _names(ledger: Ledger, jobs: Sequence[JobId]) -> list[answers.JobAhead]:
     found = [ledger.jobs[job] for job in jobs if job in ledger.jobs]
     return [{"id": r.id, "name": r.spec.name, "tenant": r.tenant} for r in found]
 

@@ -1,4 +1,4 @@
-"""The other end of the socket: one method a question, answers as plain JSON data. The command line uses nothing else.
+"""The other end of the socket: the verbs of `verbs.py`, answers as plain JSON data. The command line uses nothing else.
 
 Raises `ApiError` for what the arbiter refuses and `Unreachable` when nobody answers.
 """
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from horae.api.errors import ApiError, Code, from_answer
+from horae.api.verbs import ApiVerb, Returns, Verbs
 
 if TYPE_CHECKING:
+    from horae.port import LogChunk
     from policy.model import Seconds
 
 #: Where an arbiter's socket is looked for when nobody says, first first.
@@ -54,39 +56,17 @@ def find_socket(given: Path | None = None, cluster: str | None = None) -> Path:
     )
 
 
-class Client:
+class Client(Verbs):
     """A connection a question: short, so that an arbiter that restarts in between is no matter."""
 
     def __init__(self, socket: Path, timeout_s: Seconds = 30.0) -> None:
         self.socket, self.timeout_s = socket, timeout_s
 
-    # --- questions ----------------------------------------------------------------------------------------
+    # --- beside the verbs themselves ----------------------------------------------------------------------
 
-    def about(self) -> dict[str, Any]:
-        return self._object("GET", "/v1/about")
-
-    def status(self, *, ended: bool = False, losses: bool = False, starts: bool = False) -> dict[str, Any]:
-        """Jobs, nodes, tenants, pools and alerts; `ended`: also jobs that ended, `losses`: with loss curves,
-        `starts`: with estimated starts."""
-        return self._object("GET", "/v1/status", params={"ended": ended, "losses": losses, "starts": starts})
-
-    def job(self, job: str) -> dict[str, Any]:
-        return self._object("GET", f"/v1/jobs/{_word(job)}")
-
-    def report(self, job: str) -> dict[str, Any]:
-        """What became of its GPU time: GPU-s held, trained and in starts and stops; what would have been better."""
-        return self._object("GET", f"/v1/jobs/{_word(job)}/report")
-
-    def explain(self, job: str) -> dict[str, Any]:
-        return self._object("GET", f"/v1/jobs/{_word(job)}/explain")
-
-    def history(
-        self, *, job: str | None = None, after: int | None = None, since_s: Seconds | None = None, limit: int = 1000
-    ) -> list[dict[str, Any]]:
-        """Events, oldest first; `after`: newer than this number, `since_s`: in the last so many seconds."""
-        params = {"job": job, "after": after, "since_s": since_s, "limit": limit}
-        found = self._object("GET", "/v1/history", params={k: v for k, v in params.items() if v is not None})
-        return list(found["events"])
+    def submit(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The numbers of the new jobs, in order. All are taken, or none."""
+        return list(self.hand_in(jobs)["jobs"])
 
     def log(self, job: str, *, offset: int = 0) -> Iterator[bytes]:
         """The job's output from `offset` to its present end."""
@@ -95,102 +75,41 @@ class Client:
     def log_parts(self, job: str, *, offset: int = 0) -> Iterator[tuple[bytes, int]]:
         """The same, each part with the offset behind it: where to go on later."""
         while True:
-            response = self._send("GET", f"/v1/jobs/{_word(job)}/log", params={"offset": offset})
-            offset = int(response.headers["x-next-offset"])
-            if response.body:
-                yield response.body, offset
-            if response.headers["x-end"] == "true" or not response.body:
+            part = self.log_part(job, offset=offset)
+            offset = part.next_offset
+            if part.data:
+                yield part.data, offset
+            if part.eof or not part.data:
                 return
 
-    def snapshot(self, pool: str | None = None) -> str:
-        """The instance file of what the policy sees now."""
-        return self._send("GET", "/v1/snapshot", params={} if pool is None else {"pool": pool}).body.decode()
-
-    def config(self) -> dict[str, Any]:
-        return self._object("GET", "/v1/config")
-
-    def metrics(self) -> str:
-        return self._send("GET", "/metrics").body.decode()
-
-    def apps(self) -> list[dict[str, Any]]:
-        """Apps with their schedulers, phases and trials."""
-        return list(self._object("GET", "/v1/apps")["apps"])
-
-    # --- an app's own agent (horae.apps.agent plays the whole part) ---------------------------------------
-
-    def register_agent(self, app: str) -> dict[str, Any]:
-        return self._object("POST", "/v1/agents", json_body={"app": app})
-
-    def leave_agent(self, app: str) -> dict[str, Any]:
-        return self._object("POST", "/v1/agents/leave", json_body={"app": app})
-
-    def offer(self, app: str, *, after: int = 0, wait_s: Seconds = 0.0) -> dict[str, Any]:
-        """The app's jobs and, under `offer`, the open offer newer than `after`; waits up to `wait_s` for it."""
-        return self._object("GET", "/v1/agents/offer", params={"app": app, "after": after, "wait_s": wait_s})
-
-    def agent_instance(self, app: str) -> str:
-        """What the app's agent may see of the policy's picture: an instance file."""
-        return self._send("GET", "/v1/agents/instance", params={"app": app}).body.decode()
-
-    def bid(self, app: str, offer: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Rows as `horae decide --bids` prints them. Raises ApiError for a table that is late or cannot be."""
-        return self._object("POST", "/v1/agents/bid", json_body={"app": app, "offer": offer, "bids": list(rows)})
-
-    def win(self, app: str, offer: int, *, wait_s: Seconds = 0.0) -> dict[str, Any]:
-        """What came of the offer for the app, once `settled` is true."""
-        return self._object("GET", "/v1/agents/win", params={"app": app, "offer": offer, "wait_s": wait_s})
-
-    # --- requests -----------------------------------------------------------------------------------------
-
-    def submit(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The numbers of the new jobs, in order. All are taken, or none."""
-        return list(self.hand_in(jobs)["jobs"])
-
-    def hand_in(self, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The same: `jobs`, and `notes` where something is to be said of them at once."""
-        return self._object("POST", "/v1/jobs", json_body={"jobs": list(jobs)})
-
-    def dry_run(self, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """What would become of them if they were handed in now, and what the others would lose by it."""
-        return self._object("POST", "/v1/dry-run", json_body={"jobs": list(jobs)})
-
-    def cancel(self, job: str, why: str = "") -> dict[str, Any]:
-        return self._object("POST", f"/v1/jobs/{_word(job)}/cancel", json_body={"why": why})
-
-    def hold(self, job: str, why: str = "") -> dict[str, Any]:
-        return self._object("POST", f"/v1/jobs/{_word(job)}/hold", json_body={"why": why})
-
-    def unhold(self, job: str) -> dict[str, Any]:
-        return self._object("POST", f"/v1/jobs/{_word(job)}/unhold", json_body={})
-
-    def prioritise(self, job: str, priority: int, *, across: bool = False) -> dict[str, Any]:
-        body = {"priority": priority, "across": across}
-        return self._object("POST", f"/v1/jobs/{_word(job)}/priority", json_body=body)
-
-    def mode(self, pool: str, mode: str) -> dict[str, Any]:
-        return self._object("POST", f"/v1/pools/{_word(pool)}/mode", json_body={"mode": mode})
-
-    def release_all(self, why: str = "") -> dict[str, Any]:
-        return self._object("POST", "/v1/release-all", json_body={"why": why})
+    def ask(self, verb: ApiVerb, said: Mapping[str, Any]) -> Any:
+        path = verb.path.format_map({name: _word(str(value)) for name, value in said.items() if verb.in_path(name)})
+        more = {name: value for name, value in said.items() if not verb.in_path(name) and value is not None}
+        answer = self._send(verb.method, path, more)
+        if verb.returns is Returns.BYTES:
+            return _log_chunk(answer)
+        if verb.returns is not Returns.JSON:
+            return answer.body.decode()
+        found = self._object(answer)
+        return found[verb.under] if verb.under else found
 
     # --- the wire -----------------------------------------------------------------------------------------
 
-    def _object(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+    def _object(self, answer: _Answer) -> dict[str, Any]:
         try:
-            found = json.loads(self._send(method, path, **more).body)
+            found = json.loads(answer.body)
         except ValueError:
             found = None
         if not isinstance(found, dict):
             raise ApiError(502, Code.BUG, f"{self.socket} answered something that is no arbiter's")
         return found
 
-    def _send(
-        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, json_body: Any = None
-    ) -> _Answer:
-        if params:
-            path += "?" + urlencode({k: str(v).lower() if isinstance(v, bool) else v for k, v in params.items()})
-        body = None if json_body is None else json.dumps(json_body).encode()
-        headers = {} if body is None else {"Content-Type": "application/json"}
+    def _send(self, method: str, path: str, said: Mapping[str, Any]) -> _Answer:
+        body, headers = None, {}
+        if method == "POST":
+            body, headers = json.dumps(said).encode(), {"Content-Type": "application/json"}
+        elif said:
+            path += "?" + urlencode({k: str(v).lower() if isinstance(v, bool) else v for k, v in said.items()})
         connection = _UnixConnection(self.socket, self.timeout_s)
         try:
             with suppress(
@@ -248,6 +167,13 @@ class _UnixConnection(HTTPConnection):
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.05)
+
+
+def _log_chunk(answer: _Answer) -> LogChunk:
+    from horae.port import LogChunk
+
+    ended = answer.headers["x-end"] == "true"
+    return LogChunk(answer.body, int(answer.headers["x-next-offset"]), eof=ended)
 
 
 def _word(text: str) -> str:

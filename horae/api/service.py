@@ -8,7 +8,8 @@ from horae import extras
 from horae.api.arbiter import ArbiterBackend
 from horae.api.peers import user_name
 from horae.api.privacy.access import AccessRules
-from horae.api.server import Server, create_app
+from horae.api.routes import create_app
+from horae.api.server import Server
 from horae.arbiter.observe.measurements import Profiles
 from horae.arbiter.service import Arbiter
 from horae.config import ClusterForm, Config, socket_path

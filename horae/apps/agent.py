@@ -19,11 +19,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horae.api.client import Client, Unreachable
 from horae.api.errors import ApiError, Code
 from policy.model import Seconds
+
+if TYPE_CHECKING:
+    from horae.arbiter.requests import answers
 
 #: How long one call waits for news.
 WAIT_S = 2.0
@@ -83,7 +86,7 @@ class Agent:
         self.jobs: Sequence[Mapping[str, Any]] = ()  #: of the app, as they were at the newest look
         self._newest = 0
 
-    def register(self) -> dict[str, Any]:
+    def register(self) -> answers.Registered:
         """Raises ApiError where the app is not the caller's, has no jobs, or its pool's policy takes no bids."""
         return self.client.register_agent(self.app)
 
@@ -101,13 +104,13 @@ class Agent:
         """Raises ApiError for a table that is late or cannot be."""
         self.client.bid(self.app, call.number, rows)
 
-    def win(self, call: Call, wait_s: Seconds = WAIT_S) -> dict[str, Any]:
+    def win(self, call: Call, wait_s: Seconds = WAIT_S) -> answers.Win:
         """What came of the call: `jobs`, `numbers` and `text` once `settled` is true."""
         return self.client.win(self.app, call.number, wait_s=wait_s)
 
     def run(
         self, value: Value, watch: Watch | None = None, stop: threading.Event | None = None
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[answers.Win]:
         """Bid until the app has no more jobs or `stop` is set; yields what came of each call.
 
         An arbiter that restarts is waited for. A table that is refused is the arbiter's to replace: the win says so.
@@ -136,7 +139,7 @@ class Agent:
                 else:
                     raise
 
-    def _play(self, call: Call, rows: Sequence[Row], stop: threading.Event) -> dict[str, Any]:
+    def _play(self, call: Call, rows: Sequence[Row], stop: threading.Event) -> answers.Win:
         """Bid, and wait for what comes of it."""
         try:
             self.bid(call, rows)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import horae
 from horae.arbiter import round
+from horae.arbiter.admit.models import Models
 from horae.arbiter.decide import aside, evidence, offers
 from horae.arbiter.decide.modes import acts_anywhere, mode_of
 from horae.arbiter.decide.policy_runner import Answer, Question
@@ -31,13 +32,12 @@ from horae.arbiter.execute.executor import Beat, Claim, Done, Look, Op
 from horae.arbiter.execute.outcomes import Retries
 from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.observe import absences, budgets, feedback, recovery
-from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.arbiter.observe.unused import UnusedWatch
-from horae.arbiter.round import Models
 from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
+from horae.journal.measured import Measurement
 from horae.port import Capabilities, JobId, JobState, SiteTenant, TryLater, backoff_s
 from policy.model import Beyond, Decision, Seconds
 
@@ -146,12 +146,9 @@ class Core:
         self._next_s = min(self._next_s, self.now_s() + self.config.rounds.debounce_s)
 
     def told(self) -> None:
-        """The cluster tells of something. An end that is awaited is looked at at once: what waits for it stands still.
-        But rounds take no more than half of the time."""
-        if self.awaited:
-            self._next_s = min(self._next_s, max(self.now_s(), self._free_s))
-        else:
-            self.wake()
+        """The cluster tells of something, which has settled (`observe/news.py`): it is looked at at once. But rounds
+        take no more than half of the time."""
+        self._next_s = min(self._next_s, max(self.now_s(), self._free_s))
 
     def next_s(self) -> Seconds:
         """When `tick` has something to do."""

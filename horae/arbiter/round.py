@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from horae.arbiter.admit import decision_record, guards, probes
 from horae.arbiter.admit.guards import Reallocation, Speed, Veto
-from horae.arbiter.admit.repair import Fit, Place, no_place, repair
+from horae.arbiter.admit.models import Models
+from horae.arbiter.admit.repair import Fit, repair
 from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.decide.policy_runner import Answer, Question
 from horae.arbiter.decide.snapshot import (
@@ -30,8 +31,8 @@ from horae.arbiter.decide.snapshot import (
     options_of,
     picture_of_the_fit,
 )
-from horae.arbiter.execute.plan import PlanPhase, PlanStep, plan
-from horae.arbiter.execute.positions import Board, board, phase_of
+from horae.arbiter.execute.plan import PlanPhase
+from horae.arbiter.execute.positions import phase_of
 from horae.arbiter.observe.absences import closing
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
@@ -40,20 +41,11 @@ from horae.port import JobState
 from policy import away
 from policy.model import EMPTY, Allocation, Decision, Health, Job, JobName, Seconds, Snapshot
 
-__all__ = ["Admission", "Models", "admission", "backoff_until", "no_apps", "question", "steps"]
+__all__ = ["Admission", "admission", "backoff_until", "no_apps", "question"]
 
 
 def no_apps(_ledger: Ledger, _pool: str) -> tuple[()]:
     return ()
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """What of the policy side an admission needs beyond the answer: made for one snapshot each."""
-
-    speed: Callable[[Snapshot], Speed]
-    place: Callable[[Snapshot], Place] = lambda _snapshot: no_place
-    find: Callable[[Snapshot], probes.Find] | None = None  #: for probes; None: none are made
 
 
 @quiet()
@@ -309,19 +301,3 @@ def _vetoes(
 
 def _capacity(snapshot: Snapshot) -> dict[str, int]:
     return {n.name: n.gpus - n.foreign if n.health is not Health.DOWN else 0 for n in snapshot.cluster.nodes}
-
-
-@quiet()
-def steps(
-    ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: float, reshape_in_place: bool
-) -> tuple[Board, tuple[PlanStep, ...]]:
-    """The way from what is to the targets on record."""
-    where = board(ledger, pool, view, restart_gap_s=restart_gap_s)
-    return where, plan(
-        where.positions,
-        where.targets,
-        where.capacity,
-        now_s=view.now_s,
-        reshape_in_place=reshape_in_place,
-        closed=where.closed,
-    )

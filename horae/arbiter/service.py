@@ -15,6 +15,7 @@ import contextlib
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from horae.arbiter.admit.models import standard
+from horae.arbiter.admit.models import Models, standard
 from horae.arbiter.core import Act, Ask, Core, Instruction, LookNow, Stage
 from horae.arbiter.decide.policy_runner import PolicyRunner, Question, Worker
 from horae.arbiter.decide.snapshot import Apps
@@ -32,17 +33,19 @@ from horae.arbiter.driver import reads_logs
 from horae.arbiter.execute.executor import Executor, Op
 from horae.arbiter.notify import notify, watchdog_s
 from horae.arbiter.observe.log_profiles import LogProfiles
-from horae.arbiter.observe.measurements import Measurement, Profiles
+from horae.arbiter.observe.measurements import Profiles
+from horae.arbiter.observe.news import SELDOM_S, News
 from horae.arbiter.requests import authority
 from horae.arbiter.requests.agents import Agents
 from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import Commands, NoSuchJob
-from horae.arbiter.round import Models, no_apps
+from horae.arbiter.round import no_apps
 from horae.arbiter.round import question as ask
 from horae.arbiter.teller import Teller
 from horae.config import Config
 from horae.journal import Clock, Event, JobRecord, Journal, Kind
 from horae.journal.codec import restore
+from horae.journal.measured import Measurement
 from horae.port import ClusterPort, JobId, LogChunk, Noticing, PortError, TryLater
 from horae.spec import JobSpec
 from policy.model import BadInput, Decision, Seconds, Snapshot
@@ -52,8 +55,6 @@ log = structlog.get_logger("horae.arbiter")
 
 #: Requests taken together in one go; more wait for the next, so that results are not starved.
 BATCH = 20_000
-#: How often a cluster that tells of events is asked for them; and while what was asked to leave is awaited.
-WATCH_S, WATCH_CLOSELY_S = 0.25, 0.03
 #: After a bug of ours a round is given up and the next one waits this long.
 BUG_PAUSE_S = 30.0
 
@@ -281,15 +282,18 @@ class Arbiter:
                 self._mail.put(_Call(partial(self._core.give_up_round, text, BUG_PAUSE_S), None))
 
     def _watch_loop(self, port: Noticing) -> None:
-        last: object = None
-        while not self._stopping.wait(WATCH_CLOSELY_S if self._core.awaited else WATCH_S):
+        news, wait_s = News(self.config.rounds.debounce_s), SELDOM_S
+        while not self._stopping.wait(wait_s):
+            began_s, awaited = time.monotonic(), self._core.awaited
             try:
                 seen = port.noticed()
             except (PortError, OSError):
+                wait_s = SELDOM_S
                 continue  # the rounds come anyway, and say what is wrong
-            if last is not None and seen != last:
+            now_s = time.monotonic()
+            if news.settled(seen, now_s, awaited=awaited):
                 self._mail.put(_Call(self._core.told, None))
-            last = seen
+            wait_s = news.wait_s(now_s - began_s, awaited=awaited)
 
     def _look(self) -> None:
         look = self._executor.look(read_logs=reads_logs(self._core))

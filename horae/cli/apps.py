@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example
 from horae.tui import forms, screen
+
+if TYPE_CHECKING:
+    from horae.arbiter.requests import answers
 
 SETTINGS = {"epilog": example("horae apps", "horae apps tune")}
 
@@ -60,7 +63,7 @@ def apps(
             _show(app)
 
 
-def _row(app: dict[str, Any]) -> tuple[str, ...]:
+def _row(app: answers.App) -> tuple[str, ...]:
     phase, best = app["phase"], next((t for t in app["trials"] if t["id"] == app["best"]), None)
     return (
         app["app"],
@@ -75,7 +78,7 @@ def _row(app: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _show(app: dict[str, Any]) -> None:
+def _show(app: answers.App) -> None:
     agent, bid = app["agent"], app["bid"]
     screen.print_pairs([
         ("app", app["name"]),
@@ -90,7 +93,7 @@ def _show(app: dict[str, Any]) -> None:
     screen.table(TRIALS, [_trial(t) for t in sorted(app["trials"], key=lambda t: (t["rank"] is None, t["rank"] or 0))])
 
 
-def _phase(app: dict[str, Any]) -> str:
+def _phase(app: answers.App) -> str:
     phase = app["phase"]
     if phase is None:
         return ""
@@ -98,7 +101,7 @@ def _phase(app: dict[str, Any]) -> str:
     return f"{phase['number']} of {phase['of']}, until {forms.number(phase['end'], 4)} iterations{places}"
 
 
-def _trial(trial: dict[str, Any]) -> tuple[str, ...]:
+def _trial(trial: answers.TrialAnswer) -> tuple[str, ...]:
     setting = ", ".join(
         f"{k}={forms.number(v, 4) if isinstance(v, float) else v}" for k, v in trial.get("parameters", {}).items()
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from horae.tui import screen
 
 if TYPE_CHECKING:
     from horae.api.client import Client
+    from horae.arbiter.requests import answers
 
 SETTINGS = {"epilog": example("horae attach 17", "horae attach 17 --json | jq .progress.loss")}
 
@@ -24,7 +25,7 @@ SETTINGS = {"epilog": example("horae attach 17", "horae attach 17 --json | jq .p
 _EARLIER = 200
 
 #: A job, and what happened to it since the last look.
-Look = tuple[dict[str, Any], list[dict[str, Any]]]
+Look = tuple[Mapping[str, Any], list["answers.EventAnswer"]]
 
 
 def attach(
@@ -64,7 +65,7 @@ def _looks(client: Client, number: str, interval_s: float) -> Iterator[Look]:
         time.sleep(interval_s)
 
 
-def _allowed(job: dict[str, Any]) -> None:
+def _allowed(job: answers.JobAnswer) -> None:
     from horae.api.errors import ApiError, Code
 
     if "losses" not in job:  # left out for strangers
@@ -76,10 +77,10 @@ def _allowed(job: dict[str, Any]) -> None:
 # --- line by line -------------------------------------------------------------------------------------------
 
 
-def _lines(looks: Iterable[Look], tell_event: Any, tell_progress: Any) -> dict[str, Any]:
+def _lines(looks: Iterable[Look], tell_event: Any, tell_progress: Any) -> Mapping[str, Any]:
     """Each event, and the job whenever it has come further; how it ended."""
     told: tuple[Any, ...] = ()
-    job: dict[str, Any] = {}
+    job: Mapping[str, Any] = {}
     for job, events in looks:
         for event in events:
             tell_event(event)
@@ -90,20 +91,20 @@ def _lines(looks: Iterable[Look], tell_event: Any, tell_progress: Any) -> dict[s
     return job
 
 
-def _json_event(event: dict[str, Any]) -> None:
+def _json_event(event: answers.EventAnswer) -> None:
     screen.emit_json_line({"event": event})
 
 
-def _json_progress(job: dict[str, Any]) -> None:
+def _json_progress(job: Mapping[str, Any]) -> None:
     keys = ("state", "allocation", "step", "total", "loss", "rate", "starts", "ran_s", "exit_code", "ended", "why")
     screen.emit_json_line({"progress": {key: job[key] for key in keys}})
 
 
-def _event(event: dict[str, Any]) -> None:
+def _event(event: answers.EventAnswer) -> None:
     print(f"{time.strftime('%H:%M:%S', time.localtime(event['wall_s']))} {event['text']}", flush=True)
 
 
-def _progress(job: dict[str, Any]) -> None:
+def _progress(job: answers.JobAnswer) -> None:
     from horae.tui.attached import said
 
     print(f"{time.strftime('%H:%M:%S')} {job['state']}, {said(job)}", flush=True)
@@ -112,7 +113,7 @@ def _progress(job: dict[str, Any]) -> None:
 # --- on a terminal ------------------------------------------------------------------------------------------
 
 
-def _live(looks: Iterable[Look]) -> dict[str, Any]:
+def _live(looks: Iterable[Look]) -> Mapping[str, Any]:
     """Drawn over itself; the last picture stays. How it ended."""
     from rich.console import Console
     from rich.live import Live
@@ -122,8 +123,8 @@ def _live(looks: Iterable[Look]) -> dict[str, Any]:
     # What people wrote is neutral by now; the cursor is moved by rich alone.
     out = sys.stdout.plain if isinstance(sys.stdout, visible.Guarded) else sys.stdout
     console = Console(file=out, highlight=False)
-    happened: list[dict[str, Any]] = []
-    job: dict[str, Any] = {}
+    happened: list[answers.EventAnswer] = []
+    job: Mapping[str, Any] = {}
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         for job, events in looks:
             happened = (happened + events)[-_EARLIER:]

@@ -79,12 +79,13 @@ def decide(
         return
     context = Context(Throughput(snapshot.cluster), seed, time_limit, solver)
     if bids is not None:
-        if entry.bids is None:
+        bidding = catalogue.bidding(entry.name)
+        if bidding is None:
             able = [e.name for e in catalogue.entries().values() if e.bids is not None]
             raise typer.BadParameter(
                 f"{entry.name} takes no bids; {', '.join(able) or 'no policy'} does", param_hint="--bids"
             )
-        _show_bids(catalogue.load_call(entry.bids)(snapshot, given, context, bids), as_json)
+        _show_bids(bidding.table(snapshot, given, context, bids), as_json)
         return
     fractions: Mapping[str, float] | None = None
     if rounds is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from horae import job_number
 from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.tui import forms, screen
 from horae.tui.screen import Column
+
+if TYPE_CHECKING:
+    from horae.arbiter.requests import answers
 
 SETTINGS = {"epilog": example("horae history 17", "horae history --since 2h --follow")}
 
@@ -47,11 +50,11 @@ def history(
         _show([e for e in events if _of(e, tenant)], as_json, header=False)
 
 
-def _of(event: dict[str, Any], tenant: str | None) -> bool:
+def _of(event: answers.EventAnswer, tenant: str | None) -> bool:
     return tenant is None or event.get("tenant") == tenant
 
 
-def _show(events: list[dict[str, Any]], as_json: bool, *, header: bool) -> None:
+def _show(events: list[answers.EventAnswer], as_json: bool, *, header: bool) -> None:
     if as_json:
         for event in events:
             screen.emit_json_line(event)
@@ -63,5 +66,5 @@ def _show(events: list[dict[str, Any]], as_json: bool, *, header: bool) -> None:
         )
 
 
-def _stamp(event: dict[str, Any]) -> str:
+def _stamp(event: answers.EventAnswer) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(event["wall_s"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -12,7 +12,7 @@ from horae.cli import exits
 from horae.tui import screen
 
 
-def for_each(jobs: Sequence[str], act: Callable[[str], dict[str, Any]], *, as_json: bool) -> None:
+def for_each(jobs: Sequence[str], act: Callable[[str], Mapping[str, Any]], *, as_json: bool) -> None:
     """Exit code 1 when some were refused; a single one's refusal is the command's."""
     from horae.api.errors import ApiError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -119,25 +119,33 @@ def profile(
         answers.append((name, runs))
         reports.append(_told(report(name, reader, runs, notes, points=points), told))
         if plot is not None:
-            from profiler.estimates.plot import draw
-
-            path = plot if len(found) == 1 else plot.with_stem(f"{plot.stem}-{len(answers)}")
-            draw(reader.runs(), path, title=name)
-            screen.note(f"{name}: drawn into {path}")
+            _draw(reader, name, plot if len(found) == 1 else plot.with_stem(f"{plot.stem}-{len(answers)}"))
     if as_json:
         screen.emit_json(reports[0] if len(reports) == 1 else reports)
     else:
-        if why:
-            screen.table(WHY, [row for name, runs in answers for row in _why(name, runs)])
-        else:
-            screen.table(COLUMNS, [row for name, runs in answers for row in _rows(name, runs)])
-        for body in reports:
-            for warning in (*body.get("warnings", ()), *(w for run in body["runs"] for w in run["warnings"])):
-                screen.note(f"{body['file']}: {warning}")
-    if not all(runs for _, runs in answers) or any(
-        isinstance(each, cluster_logs.Read) and each.notes for each in found
-    ):
+        _show(answers, why)
+        _warn(reports)
+    partly = any(isinstance(each, cluster_logs.Read) and each.notes for each in found)
+    if partly or not all(runs for _, runs in answers):
         raise typer.Exit(exits.NO)
+
+
+def _draw(reader: LogReader, name: str, path: Path) -> None:
+    from profiler.estimates.plot import draw
+
+    draw(reader.runs(), path, title=name)
+    screen.note(f"{name}: drawn into {path}")
+
+
+def _show(answers: Sequence[tuple[str, Sequence[RunSummary]]], why: bool) -> None:
+    columns, rows_of = (WHY, _why) if why else (COLUMNS, _rows)
+    screen.table(columns, [row for name, runs in answers for row in rows_of(name, runs)])
+
+
+def _warn(reports: Iterable[Mapping[str, Any]]) -> None:
+    for body in reports:
+        for warning in (*body.get("warnings", ()), *(w for run in body["runs"] for w in run["warnings"])):
+            screen.note(f"{body['file']}: {warning}")
 
 
 def _read(log: str | cluster_logs.Read, book: RuleBook, *, alone: bool) -> tuple[str, LogReader, list[str]]:
@@ -186,28 +194,24 @@ def _why(name: str, runs: Sequence[RunSummary]) -> Iterator[list[str | Cell]]:
 
 
 def _cells(run: RunSummary) -> list[str | Cell]:
-    position = "-"
-    if run.iterations is not None:
-        position = _number(run.iterations.last)
-        if run.iterations.total is not None:
-            position += f"/{_number(run.iterations.total)}"
-    epoch = "-"
-    if run.epochs is not None:
-        epoch = _number(run.epochs.last) + (f"/{_number(run.epochs.total)}" if run.epochs.total is not None else "")
     held = run.validation_loss or run.validation_accuracy
-    left = "-" if run.fit is None or run.fit.iterations_left is None else _number(round(run.fit.iterations_left))
+    left = None if run.fit is None else run.fit.iterations_left
     return [
         run.format or "-",
-        position,
-        epoch,
+        "-" if run.iterations is None else _of(run.iterations.last, run.iterations.total),
+        "-" if run.epochs is None else _of(run.epochs.last, run.epochs.total),
         "-" if run.iteration_time is None else f"{run.iteration_time.median:.4g}",
         "-" if run.throughput is None else f"{run.throughput.median:.5g}",
         "-" if run.loss is None else f"{run.loss.last[1]:.4g}",
         "-" if held is None else f"{held.last[1]:.4g}",
-        left,
+        "-" if left is None else _number(round(left)),
         "-" if run.gpus is None else str(run.gpus),
         Cell("ok" if run.failure is None else run.failure.kind.value, "green" if run.failure is None else "bold red"),
     ]
+
+
+def _of(last: float, total: float | None) -> str:
+    return _number(last) if total is None else f"{_number(last)}/{_number(total)}"
 
 
 def _number(value: float) -> str:

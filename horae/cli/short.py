@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -21,43 +22,69 @@ _PLAIN: Mapping[Any, Callable[[str], Any]] = {str | None: str, Path | None: Path
 
 def values(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any] | None:
     """What `function` is to be called with; None: ask typer."""
-    found: dict[str, Any] = {}
-    flags: dict[str, str] = {}
-    texts: dict[str, tuple[str, Callable[[str], Any]]] = {}
-    rest = ""
+    options = _options(function)
+    return None if options is None else _read(options, words)
+
+
+@dataclass
+class _Options:
+    """What a function takes from the command line, all of it plain."""
+
+    values: dict[str, Any] = field(default_factory=dict)  #: by parameter: its default, or what the environment says
+    flags: dict[str, str] = field(default_factory=dict)  #: option -> parameter
+    texts: dict[str, tuple[str, Callable[[str], Any]]] = field(default_factory=dict)
+    rest: str = ""  #: the parameter that takes the words that are no option; "": none does
+
+
+def _options(function: Callable[..., Any]) -> _Options | None:
+    """None: one of them is not plain."""
+    found = _Options()
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         kind, info = get_args(hints[name])[:2]
-        found[name] = parameter.default
-        if isinstance(info, ArgumentInfo) and kind == list[str] | None and not rest:
-            rest = name
-        elif not isinstance(info, OptionInfo) or info.callback or info.parser or info.prompt:
+        found.values[name] = parameter.default
+        if isinstance(info, ArgumentInfo) and kind == list[str] | None and not found.rest:
+            found.rest = name
+        elif not isinstance(info, OptionInfo) or not _option(found, name, kind, info):
             return None
-        elif kind is bool and parameter.default is False and not info.envvar:
-            flags |= dict.fromkeys(_names(info), name)
-        elif kind in _PLAIN and parameter.default is None:
-            texts |= dict.fromkeys(_names(info), (name, _PLAIN[kind]))
-            if isinstance(info.envvar, str) and (told := os.environ.get(info.envvar)):
-                found[name] = _PLAIN[kind](told)
-        else:
-            return None
+    return found
+
+
+def _option(found: _Options, name: str, kind: Any, info: OptionInfo) -> bool:
+    """Take it up; False: it is not plain."""
+    default = found.values[name]
+    if info.callback or info.parser or info.prompt:
+        return False
+    if kind is bool and default is False and not info.envvar:
+        found.flags |= dict.fromkeys(_names(info), name)
+        return True
+    if kind not in _PLAIN or default is not None:
+        return False
+    found.texts |= dict.fromkeys(_names(info), (name, _PLAIN[kind]))
+    if isinstance(info.envvar, str) and (told := os.environ.get(info.envvar)):
+        found.values[name] = _PLAIN[kind](told)
+    return True
+
+
+def _read(options: _Options, words: Sequence[str]) -> dict[str, Any] | None:
+    found = dict(options.values)
     waiting = iter(words)
     plain: list[str] = []
     for word in waiting:
-        if word in flags:
-            found[flags[word]] = True
-        elif word in texts:
-            name, made = texts[word]
+        if word in options.flags:
+            found[options.flags[word]] = True
+        elif word in options.texts:
+            name, made = options.texts[word]
             value = next(waiting, "-")
             if value.startswith("-"):
                 return None
             found[name] = made(value)
-        elif word.startswith("-") or not rest:
+        elif word.startswith("-") or not options.rest:
             return None
         else:
             plain.append(word)
     if plain:
-        found[rest] = plain
+        found[options.rest] = plain
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.tui import formats, forms, screen
 from horae.tui.screen import Cell, Column
+
+if TYPE_CHECKING:
+    from horae.arbiter.requests import answers
 
 SETTINGS = {
     "epilog": example(
@@ -56,53 +59,72 @@ def status(
     """
     pattern = None if form is None else formats.read(form)
     answer = connect(socket).status(ended=all_ or bool(jobs), starts=start)
-    if state is not None:
-        state = state if state in screen.LETTERS.values() else state.lower()
-        if state not in _state_names():
-            raise exits.Failure(exits.USAGE, f"there is no state {state!r}", f"states: {', '.join(screen.LETTERS)}")
+    state = None if state is None else _state(state)
     chosen = [j for j in answer["jobs"] if _wanted(j, jobs or [], tenant, state, user)]
     if start and not jobs:
-        waiting = [j for j in chosen if not j["ended"] and not j["allocation"]]
-        chosen = sorted(waiting, key=lambda j: (j["start_s"] is None, j["start_s"] or 0.0))
+        chosen = _by_start(chosen)
     missing = set(jobs or ()) - {name for j in chosen for name in (j["id"], job_number(j["id"]))}
     if as_json:
         screen.emit_json({**answer, "jobs": chosen})
     else:
-        for alert in answer["alerts"]:
-            exits.say(f"alert: {alert['text']}", alert.get("remedy", ""))
-        for job in chosen:
-            if trouble := job.get("checkpoint_trouble"):  # its owner's and operators' to know
-                number, told = (
-                    job_number(job["id"]),
-                    visible.neutral(f"{job['name']} cannot write checkpoints: {trouble}"),
-                )
-                exits.say(f"alert: job {number} {told}", f"`horae explain {number}`; it trains on and is not resized")
-            if idle := job.get("unused"):
-                number, told = job_number(job["id"]), visible.neutral(f"{job['name']}: {idle}")
-                exits.say(f"alert: job {number} {told}", f"`horae explain {number}`")
+        _alerts(answer["alerts"], chosen)
+        header = not no_header
         if nodes:
-            screen.table(NODE_COLUMNS, _node_rows(answer["nodes"], answer["now_s"]), header=not no_header)
+            screen.table(NODE_COLUMNS, _node_rows(answer["nodes"], answer["now_s"]), header=header)
         elif tenants:
-            screen.table(TENANT_COLUMNS, _tenant_rows(answer["tenants"]), header=not no_header)
+            screen.table(TENANT_COLUMNS, _tenant_rows(answer["tenants"]), header=header)
         elif pattern is not None:
-            if not no_header:
-                print(pattern.header())
-            for job in chosen:
-                print(pattern.line(job))
+            _by_pattern(pattern, chosen, header=header)
         elif start:
-            screen.table(START_COLUMNS, (_start_row(j) for j in chosen), header=not no_header)
+            screen.table(START_COLUMNS, (_start_row(j) for j in chosen), header=header)
         else:
             columns = JOB_COLUMNS + (LONG_COLUMNS if long else ()) + PLACE_COLUMNS
-            screen.table(columns, (_job_row(j, long) for j in chosen), header=not no_header)
+            screen.table(columns, (_job_row(j, long) for j in chosen), header=header)
     if missing:
         raise exits.Failure(exits.NO_SUCH_JOB, f"no such job: {', '.join(sorted(missing))}")
 
 
-def _state_names() -> set[str]:
-    return {*screen.LETTERS, *screen.LETTERS.values()}
+def _by_pattern(pattern: formats.Pattern, jobs: Iterable[answers.JobAnswer], *, header: bool) -> None:
+    if header:
+        print(pattern.header())
+    for job in jobs:
+        print(pattern.line(job))
 
 
-def _wanted(job: dict[str, Any], jobs: Sequence[str], tenant: str | None, state: str | None, user: str | None) -> bool:
+def _alerts(alerts: Iterable[answers.AlertAnswer], jobs: Iterable[answers.JobAnswer]) -> None:
+    """What is wrong with the arbiter, and of the jobs what their owners and operators are to know."""
+    for alert in alerts:
+        exits.say(f"alert: {alert['text']}", alert.get("remedy", ""))
+    for job in jobs:
+        if trouble := job.get("checkpoint_trouble"):
+            _job_alert(job, f" cannot write checkpoints: {trouble}", "; it trains on and is not resized")
+        if idle := job.get("unused"):
+            _job_alert(job, f": {idle}")
+
+
+def _job_alert(job: answers.JobAnswer, text: str, more: str = "") -> None:
+    number = job_number(job["id"])
+    exits.say(f"alert: job {number} {visible.neutral(job['name'] + text)}", f"`horae explain {number}`{more}")
+
+
+def _state(said: str) -> str:
+    """A state's letters as they are, its name in small letters. Raises Failure for what is neither."""
+    if said in screen.LETTERS.values():
+        return said
+    if said.lower() not in screen.LETTERS:
+        raise exits.Failure(exits.USAGE, f"there is no state {said.lower()!r}", f"states: {', '.join(screen.LETTERS)}")
+    return said.lower()
+
+
+def _by_start(jobs: Iterable[answers.JobAnswer]) -> list[answers.JobAnswer]:
+    """Those that wait, the next to start first; those of which nobody knows last."""
+    waiting = [j for j in jobs if not j["ended"] and not j["allocation"]]
+    return sorted(waiting, key=lambda j: (j["start_s"] is None, j["start_s"] or 0.0))
+
+
+def _wanted(
+    job: answers.JobAnswer, jobs: Sequence[str], tenant: str | None, state: str | None, user: str | None
+) -> bool:
     return (
         (not jobs or job["id"] in jobs or job_number(job["id"]) in jobs)
         and (user is None or job["owner"] == user)
@@ -132,7 +154,7 @@ LONG_COLUMNS = (
 PLACE_COLUMNS = (Column("NODELIST(REASON)"),)
 
 
-def _job_row(job: dict[str, Any], long: bool) -> list[str | Cell]:
+def _job_row(job: answers.JobAnswer, long: bool) -> list[str | Cell]:
     held = sum(job["allocation"].values())
     row: list[str | Cell] = [
         job_number(job["id"]),
@@ -166,7 +188,7 @@ START_COLUMNS = (
 )
 
 
-def _start_row(job: dict[str, Any]) -> list[str | Cell]:
+def _start_row(job: answers.JobAnswer) -> list[str | Cell]:
     row = _job_row(job, long=False)
     return [*row[:5], row[6], formats.stamp(job.get("start_s")), row[-1]]
 
@@ -181,11 +203,11 @@ NODE_COLUMNS = (
 )
 
 
-def _node_rows(nodes: Iterable[dict[str, Any]], now_s: float) -> Iterable[list[str | Cell]]:
+def _node_rows(nodes: Iterable[answers.Node], now_s: float) -> Iterable[list[str | Cell]]:
     """Nodes alike in pool, state and GPUs share a line, as in sinfo. A/I/O/T: allocated, idle, other, total.
     maint: it is being emptied before a time in which it is away, or is away."""
 
-    def key(node: dict[str, Any]) -> tuple[str, str, str, int]:
+    def key(node: answers.Node) -> tuple[str, str, str, int]:
         return (node["pool"] or "-", _node_state(node, now_s), node["gpu_type"], node["gpus"])
 
     for (pool, shown, gpu_type, _), group in groupby(sorted(nodes, key=key), key=key):
@@ -203,7 +225,7 @@ def _node_rows(nodes: Iterable[dict[str, Any]], now_s: float) -> Iterable[list[s
         ]
 
 
-def _node_state(node: dict[str, Any], now_s: float) -> str:
+def _node_state(node: answers.Node, now_s: float) -> str:
     if node["health"] != "up":
         return str(node["health"])
     if any(time["leave_s"] <= now_s for time in node.get("away", ())):
@@ -226,14 +248,14 @@ TENANT_COLUMNS = (
 )
 
 
-def _of_budget(budget: dict[str, Any] | None) -> str:
+def _of_budget(budget: answers.Budget | None) -> str:
     """GPU-hours used of those of the period; a `!` where they are used up."""
     if budget is None:
         return "-"
     return f"{budget['used']:.4g}/{budget['gpu_hours']:g}h a {budget['period']}{'!' * budget['over']}"
 
 
-def _tenant_rows(tenants: Iterable[dict[str, Any]]) -> Iterable[list[str | Cell]]:
+def _tenant_rows(tenants: Iterable[answers.Tenant]) -> Iterable[list[str | Cell]]:
     for tenant in tenants:
         yield [
             tenant["name"],

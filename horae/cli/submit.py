@@ -19,6 +19,7 @@ from policy.model import BadInput
 
 if TYPE_CHECKING:
     from horae.api.client import Client
+    from horae.arbiter.requests import answers
 
 SETTINGS = {
     "context_settings": {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
@@ -112,18 +113,18 @@ def submit(
     fewer for it, and where it would wait, when enough come free. Nothing is kept. Guards (the time between two resizes
     of a job) may put off what it shows.
     """
-    given: dict[str, Any] = {
+    wish: dict[str, Any] = {
         "name": name,
         "tenant": tenant,
         "app": app,
         "model": key,
         "iterations": iterations,
-        "checkpoint": None if checkpoint is None or "://" in checkpoint else str(Path(checkpoint).absolute()),
+        "checkpoint": _checkpoint(checkpoint),
         "gpu_types": _types(gpu_type, prefer_gpu_type, forbid_gpu_type),
         "memory_per_gpu": memory,
         "cpus_per_gpu": cpus,
-        "grace_s": None if grace is None else forms.parse_duration(grace, "--grace"),
-        "time_limit_s": None if time_limit is None else forms.parse_duration(time_limit, "--time-limit"),
+        "grace_s": _seconds(grace, "--grace"),
+        "time_limit_s": _seconds(time_limit, "--time-limit"),
         "retries": retries,
         "priority": priority,
         "extra": {"requeue_at_limit": "true"} if requeue else None,
@@ -132,34 +133,18 @@ def submit(
         "command": command or None,
         "gpus": None if gpus is None else forms.range_words(forms.parse_gpus(gpus)),
     }
-    if checkpoint is not None and "://" in checkpoint:
-        given["checkpoint"] = checkpoint
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in wish.items() if value is not None}
     folder = str(cwd.absolute()) if cwd else str(Path.cwd())
     if interactive:
         others = {"--file": file, "--sweep": sweep, "--sbatch": sbatch, "--wait": wait, "--dry-run": dry_run}
         others |= {"--requeue-at-limit": requeue, "--json": as_json}
         raise typer.Exit(_session({"cwd": folder, **given}, others, export, socket, cluster))
-    if sweep is not None:
-        if file is not None or given:
-            extra = "--file" if file is not None else f"--{next(iter(given)).replace('_', '-')}"
-            raise BadInput(
-                "says all there is to say", field="--sweep", remedy=f"write it in the sweep file, not {extra}"
-            )
-        jobs = _from_sweep(sweep, folder)
-    else:
-        if file is None:
-            _complete(given)
-        jobs = _from_file(file, given, folder) if file else [{"cwd": folder, **given}]
-    for job in jobs:
-        if requeue and not (job.get("checkpoint") and (job.get("time_limit_s") or time_limit)):
-            raise BadInput("needs a limit, and a checkpoint to go on from", field="--requeue-at-limit",
-                           remedy="say --time-limit and --checkpoint too")  # fmt: skip
-    if sbatch and cluster not in (None, "slurm"):
-        raise BadInput("is for Slurm", field="--sbatch", remedy=f"take it out, or --cluster {cluster}")
+    jobs = _jobs(given, file, sweep, folder)
+    if requeue:
+        _check_requeue(jobs, time_limit)
+    if sbatch:
+        _check_sbatch(cluster, dry_run)
     if dry_run:
-        if sbatch:
-            raise BadInput("hands the job to Slurm", field="--sbatch", remedy="--dry-run asks the arbiter: without it")
         found = _tried(connect(socket, cluster), jobs)
         screen.emit_json(found) if as_json else show_trial(found)
         return
@@ -169,13 +154,57 @@ def submit(
         numbers = _by_sbatch(jobs, [*([] if export is None else [f"--export={export}"]), *sbatch])
     else:
         numbers = _handed_in(connect(socket, cluster), jobs, export, local=local)
-    if as_json:
-        screen.emit_json({"jobs": numbers})
-    else:
-        for number in numbers:
-            print(f"Submitted job {number}", flush=True)
+    _tell(numbers, as_json)
     if wait:
         raise typer.Exit(waited(connect(socket, cluster), numbers, quiet=as_json))
+
+
+def _jobs(given: dict[str, Any], file: Path | None, sweep: Path | None, folder: str) -> list[dict[str, Any]]:
+    """What is handed in: a sweep's trials, a file's jobs, or the one that the options say. Raises BadInput."""
+    if sweep is not None:
+        if file is not None or given:
+            extra = "--file" if file is not None else f"--{next(iter(given)).replace('_', '-')}"
+            raise BadInput(
+                "says all there is to say", field="--sweep", remedy=f"write it in the sweep file, not {extra}"
+            )
+        return _from_sweep(sweep, folder)
+    if file is not None:
+        return _from_file(file, given, folder)
+    _complete(given)
+    return [{"cwd": folder, **given}]
+
+
+def _check_requeue(jobs: list[dict[str, Any]], time_limit: str | None) -> None:
+    """Raises BadInput for one that has no limit to be requeued at, or nothing to go on from."""
+    for job in jobs:
+        if not (job.get("checkpoint") and (job.get("time_limit_s") or time_limit)):
+            raise BadInput("needs a limit, and a checkpoint to go on from", field="--requeue-at-limit",
+                           remedy="say --time-limit and --checkpoint too")  # fmt: skip
+
+
+def _check_sbatch(cluster: str | None, dry_run: bool) -> None:
+    """Raises BadInput for what does not go with --sbatch."""
+    if cluster not in (None, "slurm"):
+        raise BadInput("is for Slurm", field="--sbatch", remedy=f"take it out, or --cluster {cluster}")
+    if dry_run:
+        raise BadInput("hands the job to Slurm", field="--sbatch", remedy="--dry-run asks the arbiter: without it")
+
+
+def _tell(numbers: list[str], as_json: bool) -> None:
+    if as_json:
+        screen.emit_json({"jobs": numbers})
+        return
+    for number in numbers:
+        print(f"Submitted job {number}", flush=True)
+
+
+def _checkpoint(said: str | None) -> str | None:
+    """A folder is meant from here; a URL is meant as it stands."""
+    return said if said is None or "://" in said else str(Path(said).absolute())
+
+
+def _seconds(said: str | None, option: str) -> float | None:
+    return None if said is None else forms.parse_duration(said, option)
 
 
 def _session(
@@ -197,7 +226,7 @@ def _session(
         return interactive.session(client, number, listener)
 
 
-def _tried(client: Client, jobs: list[dict[str, Any]]) -> dict[str, Any]:
+def _tried(client: Client, jobs: list[dict[str, Any]]) -> answers.DryRunAnswer:
     """A dry run; others' are waited for, a minute long."""
     from horae.api.errors import ApiError, Code
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -16,6 +16,7 @@ from horae.tui import screen
 
 if TYPE_CHECKING:
     from horae.api.client import Client
+    from horae.arbiter.requests import answers
 
 T = TypeVar("T")
 SETTINGS = {"epilog": example("horae wait 17 18", "horae submit --wait -g 1 -- python train.py && ./evaluate")}
@@ -41,7 +42,7 @@ def wait(
 
 def waited(client: Client, jobs: Sequence[str], *, as_json: bool = False, quiet: bool = False) -> int:
     """Until all have ended: the highest of their exit codes. Says how each ended, unless `quiet`."""
-    ended = {}
+    ended: dict[str, dict[str, Any]] = {}
     for number in jobs:
         job = until_ended(partial(client.job, number))
         ended[number] = {"state": job["state"], "exit_code": code_of(job), "why": job.get("why", "")}
@@ -53,14 +54,14 @@ def waited(client: Client, jobs: Sequence[str], *, as_json: bool = False, quiet:
     return max((job["exit_code"] for job in ended.values()), default=exits.DONE)
 
 
-def code_of(job: dict[str, Any]) -> int:
+def code_of(job: Mapping[str, Any]) -> int:
     """What a command that stands for this job, which has ended, ends with."""
     if job["state"] == "completed":
         return exits.DONE
     return int(job.get("exit_code") or exits.NO)
 
 
-def until_ended(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def until_ended(look: Callable[[], answers.JobAnswer]) -> answers.JobAnswer:
     """The job as it ended. Raises Unreachable, ApiError."""
     while not (job := patiently(look))["ended"]:
         time.sleep(_LOOK_S)

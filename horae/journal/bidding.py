@@ -1,4 +1,4 @@
-"""What offers and bids of apps' own agents do to the ledger (Themis §4.2.2); the part of `fold.py` that is theirs."""
+"""What offers and bids of apps' own agents do to the ledger; the part of `fold.py` that is theirs."""
 
 from __future__ import annotations
 

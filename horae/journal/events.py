@@ -16,6 +16,9 @@ from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Seconds
 
+#: Who held a job where nobody asked for it.
+HORAE = "horae"
+
 
 class Kind(StrEnum):
     # the arbiter's own life

@@ -10,8 +10,10 @@ from horae.tui import forms, screen
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from horae.arbiter.requests import answers
 
-def page(answer: dict[str, Any]) -> Text:
+
+def page(answer: answers.ExplanationAnswer) -> Text:
     """The explanation as text, for the terminal and for the page in `horae top`."""
     from rich.text import Text
 
@@ -48,7 +50,7 @@ def page(answer: dict[str, Any]) -> Text:
     return text
 
 
-def _ahead(answer: dict[str, Any]) -> str:
+def _ahead(answer: answers.ExplanationAnswer) -> str:
     named = [f"{job_number(job['id'])} {job['name']} ({job['tenant']})" for job in answer.get("ahead_jobs", ())]
     return ", ".join((named or [job_number(job) for job in answer["ahead"]])[:12])
 

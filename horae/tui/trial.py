@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from horae import visible
@@ -18,7 +19,7 @@ _OTHERS = (
 )
 
 
-def show_trial(found: dict[str, Any]) -> None:
+def show_trial(found: Mapping[str, Any]) -> None:
     found = visible.deep(found)
     for job in found["jobs"]:
         held = sum(job["allocation"].values())

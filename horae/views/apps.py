@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from horae.arbiter.decide.snapshot import options_of
-from horae.arbiter.observe.measurements import Measurement
+from horae.arbiter.requests import answers
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
+from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
 from horae.sweeps.sweep import VARIABLE, from_text
 from horae.views.rows import state_word, why
@@ -102,7 +103,7 @@ def weight(ledger: Ledger, config: Config, record: JobRecord) -> tuple[float, in
     return config.weight(record.tenant) / max(active, 1), max(active, 1)
 
 
-def rows(ledger: Ledger, config: Config, measured: Measured) -> list[dict[str, Any]]:
+def rows(ledger: Ledger, config: Config, measured: Measured) -> list[answers.App]:
     """Every app that has a scheduler, an agent or several jobs, in the order of submission; plain data."""
     shown = []
     for key, records in by_app(ledger).items():
@@ -114,7 +115,7 @@ def rows(ledger: Ledger, config: Config, measured: Measured) -> list[dict[str, A
 
 def _row(
     ledger: Ledger, config: Config, key: str, records: Sequence[JobRecord], app: App | None, found: Sequence[Trial]
-) -> dict[str, Any]:
+) -> answers.App:
     first, live = records[0], [r for r in records if r.live]
     best = min((t for t in found if t.rank is not None), key=lambda t: t.rank or 0, default=None)
     return {
@@ -124,7 +125,7 @@ def _row(
         "pool": first.pool,
         "owners": sorted({r.owner for r in records}),
         "scheduler": None if app is None else app.scheduler,
-        "phase": None if app is None or (now := phase(app, found)) is None else asdict(now),
+        "phase": None if app is None or (now := phase(app, found)) is None else _phase(now),
         **_counts(records, live),
         "best": None if best is None else best.record.id,
         **_standing(ledger, config, key, live[0] if live else None, first.pool),
@@ -132,7 +133,11 @@ def _row(
     }
 
 
-def _counts(records: Sequence[JobRecord], live: Sequence[JobRecord]) -> dict[str, Any]:
+def _phase(now: AppPhase) -> answers.Phase:
+    return {"number": now.number, "of": now.of, "end": now.end, "places": now.places}
+
+
+def _counts(records: Sequence[JobRecord], live: Sequence[JobRecord]) -> answers.AppCounts:
     holding = sum(r.state.holds for r in live)
     return {
         "jobs": len(records),
@@ -145,23 +150,23 @@ def _counts(records: Sequence[JobRecord], live: Sequence[JobRecord]) -> dict[str
     }
 
 
-def _standing(ledger: Ledger, config: Config, key: str, one: JobRecord | None, pool: str) -> dict[str, Any]:
+def _standing(ledger: Ledger, config: Config, key: str, one: JobRecord | None, pool: str) -> answers.AppStandingWhole:
     """What the pool's policy makes of the app; `one`: any of its jobs that lives."""
     books = ledger.pool(pool)
     agent = books.agents.get(key)
-    told = {"agent": None if agent is None else {"by": agent.by, "missed": agent.missed}}
+    told: answers.AgentAnswer | None = None if agent is None else {"by": agent.by, "missed": agent.missed}
     if one is None:
-        return {"weight": None, "rho": None, "bid": None, **told}
+        return {"weight": None, "rho": None, "bid": None, "agent": told}
     weighs = weight(ledger, config, one)
     return {
         "weight": None if weighs is None else weighs[0],
         "rho": books.decided.get("certificate", {}).get("rho", {}).get(key),
         "bid": books.settled.get("apps", {}).get(key),
-        **told,
+        "agent": told,
     }
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
+def _trial(trial: Trial) -> answers.TrialAnswer:
     record = trial.record
     return {
         "id": record.id,

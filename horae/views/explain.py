@@ -15,10 +15,10 @@ from horae.arbiter.decide.snapshot import backoff_until, is_aside, movable, occu
 from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.observe import unused
 from horae.arbiter.observe.budgets import ALERT as BUDGET
-from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger, PoolRecord
+from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
 from horae.views import apps, larger
 from horae.views.cause import Cause

@@ -7,13 +7,13 @@ times are shifted by the caller's `now_s` against `wall_s`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from horae.arbiter.observe import unused
 from horae.arbiter.observe.budgets import BudgetStanding
-from horae.arbiter.observe.measurements import Measurement
+from horae.arbiter.requests import answers
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
+from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
 from horae.views.rows import job_row
 from policy.model import EMPTY, Away, GpuRange, Gpus, GpuType, Node, NodeName, Seconds
@@ -26,7 +26,7 @@ LOSS_POINTS = 60
 Measured = Mapping[JobId, Measurement]
 
 
-def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, measured: Measured) -> dict[str, Any]:
+def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, measured: Measured) -> answers.JobAnswer:
     """Everything about one job; `horae.api.privacy.access` takes out what is private."""
     row, spec = job_row(record, now_s), record.spec
     fresh = measured.get(record.id)
@@ -81,8 +81,8 @@ def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, meas
     }
 
 
-def _gpus(gpus: GpuRange) -> dict[str, Any]:
-    found: dict[str, Any] = {"requested": gpus.requested, "min": gpus.min, "max": gpus.max}
+def _gpus(gpus: GpuRange) -> answers.GpusAsked:
+    found: answers.GpusAsked = {"requested": gpus.requested, "min": gpus.min, "max": gpus.max}
     return found if gpus.allowed is None else {**found, "allowed": list(gpus.allowed)}
 
 
@@ -100,7 +100,7 @@ def _rho(record: JobRecord, ledger: Ledger) -> float | None:
 
 def jobs(
     ledger: Ledger, now_s: Seconds, wall_s: Seconds, measured: Measured, *, ended: bool, losses: bool
-) -> list[dict[str, Any]]:
+) -> list[answers.JobAnswer]:
     """By submission. Without `losses` the curves, the bulk of it, are left out."""
     records = sorted((r for r in ledger.jobs.values() if ended or r.live), key=lambda r: (r.submitted_s, r.id))
     out = [job(record, ledger, now_s, wall_s, measured) for record in records]
@@ -116,7 +116,7 @@ def nodes(
     ledger: Ledger,
     away: Mapping[NodeName, tuple[Away, ...]] = EMPTY,
     ahead_s: Seconds = 0.0,
-) -> list[dict[str, Any]]:
+) -> list[answers.Node]:
     """`away`: when nodes are to be away; `ahead_s`: the wall's clock before ours."""
     held: dict[str, int] = {}
     for record in ledger.jobs.values():
@@ -154,7 +154,7 @@ def tenants(
     now_s: Seconds,
     site_caps: Mapping[str, Gpus] = EMPTY,
     budgets: Mapping[str, BudgetStanding] = EMPTY,
-) -> list[dict[str, Any]]:
+) -> list[answers.Tenant]:
     """Every tenant that is configured or has jobs on record; `fair`: the GPUs it is owed now; `site_caps`: the most
     that the cluster says it may hold."""
     found = tuple(found)
@@ -176,17 +176,23 @@ def tenants(
             "fair": fair[name],
             "cap": caps.get(name),
             "budget": _of_budget(budgets.get(name)),
+            **_used(records, ledger, now_s),
         }
-        | _used(records, ledger, now_s)
         for name, records in mine.items()
     ]
 
 
-def _of_budget(standing: BudgetStanding | None) -> dict[str, Any] | None:
+def _of_budget(standing: BudgetStanding | None) -> answers.Budget | None:
     if standing is None:
         return None
-    stated = {"gpu_hours": standing.gpu_hours, "period": standing.period.value, "then": standing.then.value}
-    return {**stated, "used": standing.used, "until_s": standing.until_s, "over": standing.over}
+    return {
+        "gpu_hours": standing.gpu_hours,
+        "period": standing.period.value,
+        "then": standing.then.value,
+        "used": standing.used,
+        "until_s": standing.until_s,
+        "over": standing.over,
+    }
 
 
 def _by_tenant(ledger: Ledger, config: Config) -> dict[str, list[JobRecord]]:
@@ -198,7 +204,7 @@ def _by_tenant(ledger: Ledger, config: Config) -> dict[str, list[JobRecord]]:
     return mine
 
 
-def _used(records: Sequence[JobRecord], ledger: Ledger, now_s: Seconds) -> dict[str, Any]:
+def _used(records: Sequence[JobRecord], ledger: Ledger, now_s: Seconds) -> answers.Used:
     live = [r for r in records if r.live]
     holding = sum(r.state.holds for r in live)
     return {

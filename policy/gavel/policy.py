@@ -154,7 +154,7 @@ def _rest(jobs: Sequence[Job], sizes: Mapping[JobName, Gpus], placer: Placer) ->
 
 def _rate(job: Job, size: Gpus, gpu_type: GpuType, context: Context) -> float:
     if not job.throughput:
-        return float(size)
+        return size * context.speeds.speedup(job, gpu_type)
     return context.speeds.at(job, gpu_type, size) or 0.0
 
 

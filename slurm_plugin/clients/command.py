@@ -206,11 +206,20 @@ class CommandClient:
             return {}
         return _refusals(done.err, ids, doing)
 
-    def cancel(self, ids: Sequence[str], doing: str) -> None:
-        self._pace.spend(_COST["scancel"] * len(ids))
-        done = self._transport.run([self._path + "scancel", *ids], self._timeout_s)
-        if done.rc != 0 and "Invalid job id" not in done.err:
-            raise port_error(done.err, doing)
+    def cancel(self, ids: Sequence[str], doing: str) -> dict[str, PortError]:
+        errors: dict[str, PortError] = {}
+        for at in range(0, len(ids), _TOGETHER):
+            some = ids[at : at + _TOGETHER]
+            self._pace.spend(len(some))  # one each: unlike for a signal, nothing is looked up
+            done = self._transport.run([self._path + "scancel", *some], self._timeout_s)
+            refused = _refusals(done.err, some, doing) if done.rc != 0 else {}
+            away = next((error for error in refused.values() if isinstance(error, ControllerAway)), None)
+            if away is not None:
+                if at == 0:
+                    raise away
+                return errors | dict.fromkeys(ids[at:], away)
+            errors |= refused
+        return errors
 
     def ask(self, line: str, doing: str = "") -> str:
         """One scontrol command; its output. Raises the PortError of what it says on its error output."""

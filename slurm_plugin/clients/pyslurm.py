@@ -133,10 +133,11 @@ class PyslurmClient(OneByOne):
                 errors[each] = error
         return errors
 
-    def cancel(self, ids: Sequence[str], doing: str) -> None:
+    def cancel(self, ids: Sequence[str], doing: str) -> dict[str, PortError]:
         if not all(each.isdigit() for each in ids):
             raise CannotSay("pyslurm ends no task of an array by its name")
         self._ask(doing, len(ids), op="cancel", jobs=[int(each) for each in ids])
+        return {}
 
     def close(self) -> None:
         with self._lock:

@@ -127,10 +127,9 @@ class RestClient(OneByOne):
         self._check(Operation.SIGNAL)
         return self._end(ids, {"signal": name, "flags": ["BATCH_JOB"]}, doing)
 
-    def cancel(self, ids: Sequence[str], doing: str) -> None:
+    def cancel(self, ids: Sequence[str], doing: str) -> dict[str, PortError]:
         self._check(Operation.CANCEL)
-        for error in self._end(ids, {}, doing).values():
-            raise error
+        return self._end(ids, {}, doing)
 
     def close(self) -> None:
         self._http.close()

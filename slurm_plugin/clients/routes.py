@@ -160,8 +160,9 @@ class Routes:
         """Whom it could not be sent to. Raises PortError when it could be sent to none."""
         return self._by(Operation.SIGNAL, lambda client: client.signal(ids, name, doing))
 
-    def cancel(self, ids: Sequence[str], doing: str) -> None:
-        self._by(Operation.CANCEL, lambda client: client.cancel(ids, doing))
+    def cancel(self, ids: Sequence[str], doing: str) -> dict[str, PortError]:
+        """Which could not be ended. Raises PortError when none could."""
+        return self._by(Operation.CANCEL, lambda client: client.cancel(ids, doing))
 
     def close(self) -> None:
         for client in self.clients:

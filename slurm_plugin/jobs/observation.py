@@ -137,10 +137,10 @@ class Observer:
                 verdict = replace(verdict, memo=memo, job=replace(verdict.job, native=why))
             if verdict.job is not None:
                 jobs[job] = self._marked(verdict.job, row, look.now_s)
-                if verdict.memo.grants or verdict.memo.stop or verdict.steps:
-                    self._memories.put(verdict.memo)
-                else:
-                    self._memories.keep(verdict.memo)
+            if verdict.memo.grants or verdict.memo.stop or verdict.steps:  # of one that is not offered too: who held it
+                self._memories.put(verdict.memo)
+            elif verdict.job is not None:
+                self._memories.keep(verdict.memo)
             look.due += [(row, step) for step in verdict.steps]
             if verdict.memo.stop is not None and verdict.memo.stop.stay:
                 look.staying.append((row, verdict.memo))

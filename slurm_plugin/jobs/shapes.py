@@ -102,7 +102,7 @@ def left_min(memo: Memo) -> int | None:
 def original(row: JobRow, now_s: float) -> tuple[Write, ...]:
     """The request as its user made it, as far as Slurm takes it back, without our nodes; its time comes last."""
     tag = parse_tag(row.admin_comment)
-    begin_s = tag.begin_s if tag and tag.begin_s and tag.begin_s > now_s else None
+    begin_s = state_machine.begins_s(row, now_s)
     when = update(row.id, Change(start_now=begin_s is None, start_s=begin_s))
     if tag and tag.own_shape:
         return (when,)

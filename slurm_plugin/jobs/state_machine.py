@@ -59,6 +59,10 @@ _LONGEST_PAUSE = 4  #: as a power of two
 _SOUND_S = 30.0
 #: a begin time so far ahead is the module's: such a job waits for us as a held one does
 _PARKED_S = 180 * 24 * 3600.0
+#: the module's own is 366 days after the submission, also of a job that has waited for most of them
+_FAR_S = 365 * 24 * 3600.0
+#: Slurm itself keeps a job from starting before its begin time; so long before that we hold it
+_HELD_AHEAD_S = 60.0
 _KILLED = frozenset(128 + number for number in (9, 10, 15))  #: KILL, USR1, TERM
 #: the job's own supervisor ends it when its grace is over, and knows better how; then we do
 FORCE_AFTER_S = 4.0
@@ -124,10 +128,8 @@ def judge(
         return Judgement(None, memo)
     memo = _limited(row, memo)
     state, memo, steps, blocked = _state(row, memo, facts, options, tag is not None and options.hold, now_s, lived)
-    if state is JobState.QUEUED and row.dependency is not None:
-        return Judgement(None, memo, steps, f"{row.id} waits for its dependency {row.dependency}")
-    if state is JobState.QUEUED and tag and tag.begin_s and tag.begin_s > now_s:
-        return Judgement(None, memo, steps, f"{row.id} is not to begin before {tag.begin_s:.0f}")
+    if state is JobState.QUEUED and (why := _not_yet(row, now_s)):
+        return Judgement(None, memo, steps, f"{row.id} {why}")
     if memo.state != state.value:
         memo = replace(memo, state=state.value, since_s=now_s)
     note = ""
@@ -149,6 +151,14 @@ def judge(
         native=row.state + (f" ({row.reason})" if row.reason else ""),
     )
     return Judgement(job, memo, steps, note)
+
+
+def _not_yet(row: JobRow, now_s: float) -> str:
+    """What a job that never ran waits for beside its turn; empty: for nothing."""
+    if row.dependency is not None:
+        return f"waits for its dependency {row.dependency}"
+    begin_s = begins_s(row, now_s)
+    return "" if begin_s is None else f"is not to begin before {begin_s:.0f}"
 
 
 def _limited(row: JobRow, memo: Memo) -> Memo:
@@ -244,7 +254,9 @@ def _waiting(
         if row.reason and not row.reason.startswith("JobHeld"):
             memo = replace(memo, blocked=(block_kind(row.reason).value, row.reason))
     steps: tuple[Step, ...] = ()
-    if ours and not row.held and not parked(row, now_s):
+    begin_s = begins_s(row, now_s)
+    soon = begin_s is None or begin_s < now_s + _HELD_AHEAD_S
+    if ours and not row.held and not parked(row, now_s) and soon:
         steps = (Step("nobody granted it GPUs", (hold(row.id),)),)
         memo = replace(memo, held_s=now_s)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
@@ -349,6 +361,16 @@ def _lost_launch(row: JobRow, memo: Memo, lived: Callable[[], bool]) -> bool:
 def parked(row: JobRow, now_s: float) -> bool:
     """Whether it waits for the begin time that the module gave it: Slurm cannot start it by itself."""
     return row.state == "PENDING" and row.eligible_s is not None and row.eligible_s > now_s + _PARKED_S
+
+
+def begins_s(row: JobRow, now_s: float) -> float | None:
+    """From when on a job that never ran may start, as its user said at submission, or an administrator since (another
+    begin time than the module's); None: at once."""
+    tag = parse_tag(row.admin_comment)
+    ours = parked(row, now_s) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _FAR_S
+    said = row.eligible_s if row.restarts == 0 and not ours else None
+    said = said or (tag.begin_s if tag else None)  # of one whose begin time is not known, what its user said
+    return said if said and said > now_s else None
 
 
 def is_ours(row: JobRow, memo: Memo, options: Options) -> bool:

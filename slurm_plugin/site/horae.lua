@@ -217,6 +217,15 @@ local function is_batch(jd)
   return jd.script ~= nil and jd.script ~= ""
 end
 
+-- Whether the script itself sets --deadline: Slurm shows its value to no Lua.
+local function has_deadline(jd)
+  for line in string.gmatch(is_batch(jd) and jd.script or "", "[^\n]+") do
+    if string.find(line, "^%s*[^#%s]") then return false end -- sbatch reads no further either
+    if string.find(line, "^#SBATCH%s") and string.find(line, "%s%-%-dea[dline]*[=%s]") then return true end
+  end
+  return false
+end
+
 -- Whether it can be stopped and started in other shapes: its user says so, and a script can be started again.
 local function elastic(jd)
   return is_batch(jd) and string.find(" " .. (jd.comment or ""), "%shorae:%S") ~= nil
@@ -271,7 +280,7 @@ local function submit(jd, uid)
   end
   local changes_shape = elastic(jd)
   if not changes_shape then tag = tag .. shape_of(jd, request) end
-  if given(jd.deadline) and jd.deadline > 0 then -- a begin time after it would be refused
+  if has_deadline(jd) then -- a begin time after it would be refused
     jd.priority, tag = 0, tag .. ",held=1"
   else
     jd.begin_time = os.time() + PARKED_S -- and who held it by --hold holds it beside that

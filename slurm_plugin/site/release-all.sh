@@ -15,18 +15,19 @@ scontrol show config | grep -qi '^PriorityType.*multifactor' && factor=" SiteFac
 now=$(date +%s)
 hand_back() {
   # An array that waits is one record, and stays one; its list of tasks is not to be cut off.
-  SLURM_BITSTR_LEN=0 squeue -h -a -t all -O "JobArrayID:|,State:|,PriorityLong:|,restartcnt:|,admin_comment:|" |
+  SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue -h -a -t all \
+    -O "JobArrayID:|,State:|,PriorityLong:|,restartcnt:|,EligibleTime:|,SubmitTime:|,admin_comment:|" |
     awk -F'|' -v now="$now" -v holds="$spool/holds" -v factor="$factor" '
   BEGIN {
     kinds = split("BEGIN END FAIL REQUEUE TIME_LIMIT TIME_LIMIT_90 TIME_LIMIT_80 TIME_LIMIT_50 STAGE_OUT " \
       "ARRAY_TASKS INVALID_DEPEND", kind, " ")
     while ((getline line < holds) > 0) ours[line] = 1
   }
-  $5 !~ /(^| )horae=/ { next }
+  $7 !~ /(^| )horae=/ { next }
   { sub(/%[0-9]+/, "", $1) }
   $2 == "PENDING" || $2 == "SPECIAL_EXIT" || $2 == "REQUEUE_HOLD" {
     nonce = ""; gpus = 0; nodes = 1; cpus = 0; start = "now"; own = 0; arrived = 0; mail = 0; mails = ""
-    n = split($5, word, /[ ,]/)
+    n = split($7, word, /[ ,]/)
     for (i = 1; i <= n; i++) {
       if (word[i] ~ /^horae=[0-9A-Za-z]+$/) nonce = substr(word[i], 7)
       if (word[i] ~ /^gpus=[0-9]+$/) gpus = substr(word[i], 6) + 0
@@ -37,6 +38,8 @@ hand_back() {
       if (word[i] == "held=1") arrived = 1
       if (word[i] ~ /^mail=[0-9]+$/) mail = substr(word[i], 6) + 0
     }
+    # Another begin time than the module's, of a job that never ran, is an administrator's.
+    if ($4 + 0 == 0 && $5 + 0 > now + 0 && $5 - $6 < 365 * 86400) start = "uts" $5
     each = int(cpus / nodes); if (each < 1) each = 1
     shape = ""
     others = $3 + 0 == 0 && !arrived && !(($1 "." nonce) in ours) && (own || $4 + 0 == 0)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from horae import config, job_form
-from horae.api import agents, server
-from horae.arbiter.decide import offers
+from horae.api import words as api_words
+from horae.api.verbs import VERBS
 from horae.journal import Journal, events
 from horae.journal.codec import plain
 from horae.journal.store import FILE, rebuilt
@@ -25,7 +25,8 @@ from horae.tui import forms as words
 from horae.views import rows
 from policy.model import BadInput, GpuRange
 from policy.text import instance
-from policy.text.textform import fit, load
+from policy.text.textform import load
+from policy.themis import bidding
 from tests.fuzzing import Target, attack
 
 BODY = "body.json"
@@ -93,8 +94,13 @@ def _text(value: object) -> bytes:
 
 
 def _row(raw: bytes) -> object:
-    body = fit(agents.LooseBid, load(raw or b"{}", BODY))
-    return offers.table(body.bids, {"n1": 4, "n2": 4})
+    return bidding.checked(_sent("bid", raw)["bids"], {"n1": 4, "n2": 4})
+
+
+def _sent(verb: str, raw: bytes) -> dict[str, Any]:
+    body = api_words.body(next(each for each in VERBS if each.name == verb))
+    assert body is not None
+    return body.read(raw)
 
 
 def _word(raw: bytes) -> object:
@@ -167,7 +173,7 @@ TARGETS = [
             _text({"command": ["x"], "gpus": {"allowed": [1, 2]}})]),
     Target("jobs-file", lambda raw: job_form.read_jobs(raw, "jobs.yaml"), (BadInput,),
            [b"name: a\ncommand: [x, y]\ngpus: 2\n", _text(JOB)]),
-    Target("why", lambda raw: fit(server.WhyForm, load(raw or b"{}", BODY)), (BadInput,), [b"", _text({"why": "so"})]),
+    Target("why", lambda raw: _sent("cancel", raw), (BadInput,), [b"", _text({"why": "so"})]),
     Target("bid", _row, (BadInput,), [_text({"app": "a/b", "offer": 1, "bids": ROWS})]),
     Target("instance", lambda raw: instance.parse(raw, "a.yaml"), (BadInput,), [INSTANCE.encode()]),
     Target("instance-json", lambda raw: instance.parse(raw, "a.json"), (BadInput,),

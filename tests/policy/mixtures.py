@@ -2,8 +2,9 @@
 
 Draining and down nodes, foreign GPUs, CPU and memory limits, racks; leases in the middle, holdings that mix GPU types;
 caps, weights 1:1000; unknown speeds and lengths, curves that fall, jobs at their end; rigid, elastic and listed sizes,
-gangs and ranges above the cluster; apps of many jobs, with and without a scheduler of their own. What jobs hold is
-always a state that a cluster can show: within its nodes, their CPUs and memory, sizes of their gangs.
+types required and ruled out, gangs and ranges above the cluster; apps of many jobs, with and without a scheduler of
+their own. What jobs hold is always a state that a cluster can show: within its nodes, their CPUs and memory, sizes of
+their gangs.
 """
 
 from __future__ import annotations
@@ -24,11 +25,21 @@ from policy.model import (
     Slowdown,
     Snapshot,
     Tenant,
+    TypeChoice,
     Work,
 )
 
 NOW = 5000.0
 TYPES = ("k80", "p100", "v100")
+#: What a user says of types; a100 is in no cluster.
+CHOICES = (
+    *[None] * 6,
+    TypeChoice(require=("k80",)),
+    TypeChoice(require=("p100", "v100")),
+    TypeChoice(require=("a100",)),
+    TypeChoice(forbid=("k80",)),
+    TypeChoice(prefer=("p100",)),
+)
 
 
 @st.composite
@@ -128,6 +139,7 @@ def _jobs(draw: st.DrawFn, name: str, types: tuple[str, ...], nodes: tuple[Node,
         "cpus_per_gpu": draw(st.sampled_from((None, None, 4.0))),
         "memory_per_gpu": draw(st.sampled_from((None, None, 2**34))),
         "slowdown": draw(st.sampled_from((Slowdown(), Slowdown(1.0, 1.0, 1.0), Slowdown(1.0, 1.5, 4.0)))),
+        "gpu_types": draw(st.sampled_from(CHOICES)),
     }
     allocation = draw(_held(gpus, table, nodes, room, more))
     lease: dict[str, tuple[float, ...]] = {}
@@ -165,9 +177,10 @@ def _held(
     if draw(st.booleans()):
         return {}
     out: dict[str, int] = {}
-    needs = (more["cpus_per_gpu"], more["memory_per_gpu"])
+    needs, choice = (more["cpus_per_gpu"], more["memory_per_gpu"]), more["gpu_types"]
     for node in draw(st.permutations(nodes)):
-        most = room.most(node.name, *needs) if not table or node.gpu_type in table else 0
+        runs = (not table or node.gpu_type in table) and (choice is None or choice.allows(node.gpu_type))
+        most = room.most(node.name, *needs) if runs else 0
         if most:
             out[node.name] = draw(st.integers(1, most))
         if gpus.feasible(sum(out.values())) and out:

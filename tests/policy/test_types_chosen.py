@@ -45,6 +45,16 @@ def test_a_type_that_is_not_there_or_forbidden_everywhere_is_infeasible(policy: 
     assert {found.reasons[job].code for job in ("a", "b")} == {Code.INFEASIBLE}
 
 
+@pytest.mark.parametrize("speeds", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("policy", NAMES)
+def test_shares_are_of_types_that_a_job_may_run_on(policy: str, speeds: bool) -> None:
+    """A tenant that was owed the type that its job must not have waited for its turn for ever."""
+    text = world("{min: 1, max: 8}, gpu_types: {require: [k80]}, tenant: ann", "{min: 1, max: 8}, tenant: ben",
+                 "{min: 1, max: 8}, tenant: cay")  # fmt: skip
+    shares = decide(instance.parse(text if speeds else text.replace(SPEEDS, "work: {total: 1000}")), policy).shares
+    assert shares is None or {t for t, x in shares["a"].items() if x > 0} == {"k80"}
+
+
 @pytest.mark.parametrize("policy", OPEN)
 def test_a_preference_is_followed_where_there_is_room(policy: str) -> None:
     found = decide(instance.parse(world("2, gpu_types: {prefer: [k80]}")), policy)

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from horae.arbiter.observe.log_profiles import LogProfiles
-from horae.arbiter.observe.measurements import Measurement
+from horae.journal.measured import Measurement
 from horae.local import connect
 from horae.port import ClusterPort, JobState, attend
 from horae.spec import JobSpec

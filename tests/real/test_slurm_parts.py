@@ -1,20 +1,18 @@
-"""GPUs that are shared out in parts, on a private Slurm: shards, MPS, and instances of several sizes on one node. None
-is counted as free that anybody has a part of."""
+"""GPUs that are shared out in parts, on three releases of a real Slurm: shards, MPS, and instances of several sizes on
+one node. None is counted as free that anybody has a part of."""
 
 from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from horae.lab import LabRequest
 from horae.port import JobState, attend
 from slurm_plugin.adapter import SlurmCluster, connect
-from slurm_plugin.lab.private import PrivateSlurm
-from tests.real.slurm import CACHE, reap_orphans, wait_for
+from tests.real.slurm import Containers, Private, RealSlurm, containers_of, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.soak]
 
@@ -26,45 +24,77 @@ TYPES = {"n1": ("v100",) * 4, "n2": ("v100",) * 4, "n3": ("1g.5gb",) * 3 + ("3g.
 PARTS = {"n1": "Name=shard Count=8", "n2": "Name=mps Count=400"}
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[PrivateSlurm]:
-    reap_orphans()
-    made = PrivateSlurm(tmp_path / "slurm", CACHE)
-    made.up(LabRequest(name="parts", nodes=3))
+def confs(conf: str, more: Callable[[int], str]) -> tuple[str, str]:
+    """slurm.conf with these nodes in the place of its own (`more`: what else is said of each), and gres.conf."""
+    conf = conf.replace("GresTypes=gpu\n", "GresTypes=gpu,shard,mps\n")
+    line = re.search(r"(?m)^NodeName=\S+ (CPUs=\d+ RealMemory=\d+) ", conf)
+    assert line is not None
+    rows = [
+        f"NodeName={name} {line[1]} Gres={gres} {more(at)} State=UNKNOWN\n"
+        for at, (name, gres) in enumerate(NODES.items())
+    ]
+    head, _, tail = re.sub(r"(?m)^NodeName=.*\n", "", conf).partition("PartitionName=")
+    tail = re.sub(r"(?m)Nodes=n\S+", f"Nodes={','.join(NODES)}", tail)
+    text = "AutoDetect=off\n"
+    for name, types in TYPES.items():
+        for kind, device in zip(types, DEVICES, strict=True):
+            text += f"NodeName={name} Name=gpu Type={kind} File={device}\n"
+        text += f"NodeName={name} {PARTS[name]}\n" if name in PARTS else ""
+    return f"{head}{''.join(rows)}PartitionName={tail}", text
+
+
+def private(folder: Path) -> Private:
+    made = Private(folder)
+    for name in (*(f"slurmd-n{number}" for number in range(1, 9)), "slurmctld"):
+        made.lab.kill(name, signal.SIGTERM)
+    etc = made.lab.folder / "etc"
+    conf = (etc / "slurm.conf").read_text()
+    where = re.search(r"(?m)^NodeName=.* (NodeHostname=\S+ NodeAddr=\S+) Port=\[?(\d+)", conf)
+    assert where is not None
+    texts = confs(conf, lambda at: f"{where[1]} Port={int(where[2]) + at}")
+    for name, text in zip(("slurm.conf", "gres.conf"), texts, strict=True):
+        (etc / name).write_text(text)
+    for path in (made.lab.folder / "state").glob("node_state*"):
+        path.unlink()
+    made.lab.start_controller()
+    for name in NODES:
+        made.lab.start_node(name)
+    return made
+
+
+def contained(release: str, folder: Path) -> Containers:
+    made = containers_of(release, folder, "p")
+    etc = made.lab.folder / "etc"
+    for name, text in zip(
+        ("slurm.conf", "gres.conf"), confs((etc / "slurm.conf").read_text(), lambda at: ""), strict=True
+    ):
+        (etc / name).write_text(text)
+    made.run("scontrol", "reconfigure")
+    return made
+
+
+@pytest.fixture(params=["22.05", "24.11", "26.05"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealSlurm]:
+    folder = tmp_path / "slurm"
+    made = private(folder) if request.param == "22.05" else contained(request.param, folder)
+
+    def idle() -> bool:
+        shown = made.run("sinfo", "-hN", "-p", "dl", "-O", "NodeList:20,StateLong:20,Gres:90").splitlines()
+        words = [line.split() for line in shown]
+        return [(node, state) for node, state, _ in words] == [(name, "idle") for name in NODES] and all(
+            NODES[node].partition(",")[0] in gres for node, _, gres in words
+        )
+
     try:
-        for name in ("slurmd-n1", "slurmd-n2", "slurmd-n3", "slurmctld"):
-            made.kill(name, signal.SIGTERM)
-        etc = made.folder / "etc"
-        conf = (etc / "slurm.conf").read_text().replace("GresTypes=gpu", "GresTypes=gpu,shard,mps")
-        line = re.search(r"(?m)^NodeName=\S+ (.*) Gres=\S+ (.*) Port=\[?(\d+)\S* (.*)$", conf)
-        assert line is not None
-        rows = [
-            f"NodeName={name} {line[1]} Gres={gres} {line[2]} Port={int(line[3]) + at} {line[4]}\n"
-            for at, (name, gres) in enumerate(NODES.items())
-        ]
-        head, _, tail = re.sub(r"(?m)^NodeName=.*\n", "", conf).partition("PartitionName=")
-        (etc / "slurm.conf").write_text(f"{head}{''.join(rows)}PartitionName={tail}")
-        text = "AutoDetect=off\n"
-        for name, types in TYPES.items():
-            for kind, device in zip(types, DEVICES, strict=True):
-                text += f"NodeName={name} Name=gpu Type={kind} File={device}\n"
-            text += f"NodeName={name} {PARTS[name]}\n" if name in PARTS else ""
-        (etc / "gres.conf").write_text(text)
-        for path in (made.folder / "state").glob("node_state*"):
-            path.unlink()
-        made.start_controller()
-        for name in NODES:
-            made.start_node(name)
-        wait_for("all are idle", lambda: made.run(["sinfo", "-hN", "-p", "dl", "-o", "%t"], check=False).stdout.split()
-                 == ["idle"] * 3, 120)  # fmt: skip
+        wait_for("all are idle with what they have", idle, 120)
         yield made
     finally:
         made.down()
 
 
 @pytest.fixture
-def port(lab: PrivateSlurm, tmp_path: Path) -> Iterator[SlurmCluster]:
-    made = connect({**lab.facts(), "state": str(tmp_path / "memory")})
+def port(site: RealSlurm, tmp_path: Path) -> Iterator[SlurmCluster]:
+    made = connect({**site.options("dl"), "state": str(tmp_path / "memory")})
     made.claim("parts")
     made.heartbeat()
     yield made
@@ -81,27 +111,28 @@ def left(port: SlurmCluster) -> dict[str, int]:
     return {node.name: node.gpus - node.foreign - held.get(node.name, 0) for node in seen.nodes}
 
 
-def other(lab: PrivateSlurm, gres: str, node: str) -> str:
+def other(site: RealSlurm, gres: str, node: str) -> str:
     """A job that Horae has no part in."""
-    return lab.submit(SLEEPS, {}, ["--partition=raw", "--output=/dev/null", f"--gres={gres}", f"--nodelist={node}"])
+    return site.submit(SLEEPS, "--partition=raw", "--output=/dev/null", f"--gres={gres}", f"--nodelist={node}")
 
 
-def test_what_anybody_has_a_part_of_is_granted_to_nobody(lab: PrivateSlurm, port: SlurmCluster) -> None:
+def test_what_anybody_has_a_part_of_is_granted_to_nobody(site: RealSlurm, port: SlurmCluster) -> None:
     whole = left(port)
     assert (whole["n1"], whole["n2"]) == (4, 4)
     assert whole["n3"] <= 4, "never more than there are, whatever their sizes"
 
-    shards = [other(lab, "shard:2", "n1"), other(lab, "shard:1", "n1")]
-    other(lab, "mps:50", "n2")
-    other(lab, "gpu:3g.20gb:1", "n3")
-    wait_for("they run", lambda: len(lab.run(["squeue", "-h", "-t", "R", "-o", "%i"]).stdout.split()) == 4)
-    used = lab.run(["sinfo", "-hN", "-p", "raw", "-O", "GresUsed:190"]).stdout
+    shards = [other(site, "shard:2", "n1"), other(site, "shard:1", "n1")]
+    other(site, "mps:50", "n2")
+    other(site, "gpu:3g.20gb:1", "n3")
+    wait_for("they run", lambda: len(site.run("squeue", "-h", "-t", "R", "-o", "%i").split()) == 4)
+    used = site.run("sinfo", "-hN", "-p", "raw", "-O", "GresUsed:190")
     now = left(port)
     assert 2 <= now["n1"] <= 3, used  # three shards lie on one GPU or on two
     assert now["n2"] == 3, used
     assert now["n3"] <= 3, used
 
-    ours = lab.submit(SLEEPS, {}, ["--partition=dl", "--output=/dev/null", f"--gres=gpu:{now['n1']}", "--nodelist=n1"])
+    port.heartbeat()
+    ours = site.submit(SLEEPS, "--partition=dl", "--output=/dev/null", f"--gres=gpu:{now['n1']}", "--nodelist=n1")
     job = next(each.id for each in attend(port).jobs if each.id.partition(".")[0] == ours)
     port.start(job, {"n1": now["n1"]}, 1)
 
@@ -111,5 +142,5 @@ def test_what_anybody_has_a_part_of_is_granted_to_nobody(lab: PrivateSlurm, port
     wait_for("all that was left can be had", runs)
     assert left(port)["n1"] == 0
     for each in shards:
-        lab.run(["scancel", each])
+        site.run("scancel", each)
     wait_for("what they had a part of is free", lambda: left(port)["n1"] == 4 - now["n1"])

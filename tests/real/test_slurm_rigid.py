@@ -32,7 +32,7 @@ pytestmark = pytest.mark.real
 
 #: what differs between any two jobs, and what says where one of them runs
 _OWN = re.compile(
-    r"^SLURM_(JOB_?ID|JOB_PARTITION|JOB_NAME|TASK_PID|STEP.*PORT|JOB_(START|END)_TIME|SRUN_COMM.*|.*TRES.*)="
+    r"^SLURM_(JOB_?ID|JOB_SLUID|JOB_PARTITION|JOB_NAME|TASK_PID|STEP.*PORT|JOB_(START|END)_TIME|SRUN_COMM.*|.*TRES.*)="
 )
 SCRIPT = """#!/bin/bash
 env | grep -E '^(SLURM_|CUDA_VISIBLE)' | sort
@@ -56,6 +56,11 @@ MORE = (
     "--licenses=nosuch", "--constraint=v100|k80", "--constraint=nosuch", "--qos=nosuch", "--nodelist=n99",
     "--tres-per-task=cpu=2", "--gpus-per-socket=1", "--cores-per-socket=2", "--gpus=v100:1", "--begin=now+2",
 )  # fmt: skip
+
+
+#: what stands in the script: beside it Slurm shows it to no plugin, and refuses our begin time for it from 24.11 on
+_INSIDE = "--deadline"
+_BARE = "--export=NONE"
 
 
 def lines_of_options(seed: int, count: int) -> list[list[str]]:
@@ -88,7 +93,12 @@ class Pair:
         self._count = 0
 
     def both(self, options: list[str]) -> tuple[str, str]:
-        return self.one("raw", options), self.one(self.managed, options)
+        """Again where Slurm itself had to start one twice: on a busy host a launch may be lost."""
+        for _ in range(3):
+            found = self.one("raw", options), self.one(self.managed, options)
+            if all("Restarts=" not in text or "Restarts=0" in text for text in found):
+                break
+        return found
 
     def one(self, partition: str, options: list[str]) -> str:
         """What became of it: Slurm's refusal, or what it saw and how it ended."""
@@ -96,10 +106,11 @@ class Pair:
         out = f"pair-{self.managed}-{self._count}.out"
         code = options[-1].removeprefix("--job-name=code")
         self.driver.patient(self.driver.port.heartbeat)
+        inside = "".join(f"#SBATCH {word}\n" for word in options if word.startswith(_INSIDE))
+        script = SCRIPT.replace("CODE", code).replace("bash\n", f"bash\n{inside}", 1)
+        outside = [word for word in options if not word.startswith(_INSIDE)]
         try:
-            number = self.slurm.submit(
-                SCRIPT.replace("CODE", code), f"--partition={partition}", f"--output={self.there}/{out}", *options
-            )
+            number = self.slurm.submit(script, f"--partition={partition}", f"--output={self.there}/{out}", *outside)
         except (BadInput, RuntimeError, subprocess.CalledProcessError) as error:
             return re.sub(r"^.*?sbatch: error", "sbatch: error", str(error), flags=re.DOTALL)
         if partition == self.managed:
@@ -126,7 +137,7 @@ class Pair:
             return self.slurm.run("squeue", "-h", "-t", "all", "-j", number, "-o", "%T")
 
         ended = {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}
-        wait_for(f"{number} ends", lambda: state() in ended)
+        wait_for(f"{number} ends", lambda: state() in ended, 300.0)  # longer than a requeue takes
         wait_for("its nodes are idle", lambda: not self.slurm.run("squeue", "-h", "-t", "R,CG"))
         shown = self.slurm.run("scontrol", "show", "job", number)
         kept = ("JobState", "Reason", "ExitCode", "Restarts", "Requeue", "TimeLimit", "NumNodes", "NumCPUs", "NumTasks",
@@ -134,6 +145,7 @@ class Pair:
                 "MinMemoryNode", "MinMemoryCPU", "Features", "OverSubscribe", "Contiguous", "CpusPerTres")  # fmt: skip
         words = dict(word.split("=", 1) for word in shown.split() if "=" in word)
         text = " ".join(f"{name}={words[name]}" for name in kept if name in words)
+        text = text.replace("TimeLimit=00:59:00", "TimeLimit=01:00:00")  # what a deadline leaves, in whole minutes
         return text.replace("365-00:00:00", "UNLIMITED")  # backfill's word for it: whichever scheduler starts it
 
 
@@ -141,6 +153,8 @@ def compare(driver: Driver, lines: list[list[str]]) -> int:
     """How many ran; asserts that all went alike."""
     pair, ran = Pair(driver), 0
     for options in lines:
+        if _BARE in options and not isinstance(harness(driver).cluster, Private):
+            continue  # also a plain one takes its node's container with it: slurmd, its first process, ends
         plain, managed = pair.both(options)
         assert managed == plain, f"sbatch {' '.join(options)}"
         ran += plain.startswith("JobState")

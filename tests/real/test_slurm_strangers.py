@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import JobId, JobState, attend
+from horae.port import JobId, JobState, Leaving, attend
 from horae.spec import OWN_PROFILE
 from slurm_plugin import connect
 from slurm_plugin.adapter import SlurmCluster
@@ -265,3 +265,37 @@ def test_leaving_hands_back_many_at_once_and_arrays_whole(site: Ground) -> None:
         assert site.slurm.run("squeue", "-h", "-j", array, "-o", "%K") == "1-60%2", "one record"
     assert site.shown(singles[0])["Reason"] in {"Resources", "Priority", "None"}
     assert len(site.driver.observe().jobs) == len(busy)
+
+
+@pytest.mark.parametrize("comment", ["", "--comment=horae:min=1,max=2"])
+def test_a_start_time_that_an_administrator_gives_is_kept(site: Ground, comment: str) -> None:
+    number = site.submit("--gres=gpu:1", *filter(None, [comment]))
+    job = site.offered(number)
+    site.slurm.run("scontrol", "update", f"jobid={number}", "StartTime=now+3600")
+    given = site.shown(number)["EligibleTime"]
+    for _ in range(3):
+        site.driver.observe()
+        assert site.named(number) is None, "not before its time"
+        assert (site.shown(number)["EligibleTime"], site.shown(number)["JobState"]) == (given, "PENDING")
+    site.slurm.run("scontrol", "update", f"jobid={number}", "StartTime=now+30")
+    site.driver.observe()
+    assert site.shown(number)["Priority"] == "0", "held before Slurm would start it by itself"
+    site.offered(number)  # once that time has come
+    site.driver.start(job, site.driver.one())
+    site.driver.wait(job, JobState.RUNNING)
+
+
+def test_leaving_keeps_a_start_time_of_an_administrators(site: Ground) -> None:
+    numbers = [site.submit("--gres=gpu:1") for _ in range(2)]
+    for number in numbers:
+        site.offered(number)
+        site.slurm.run("scontrol", "update", f"jobid={number}", "StartTime=now+3600")
+    given = [site.shown(number)["EligibleTime"] for number in numbers]
+    site.driver.observe()
+    assert isinstance(site.driver.port, Leaving)
+    site.driver.port.release_rest()
+    lab = site.slurm.lab
+    lab.run(["sh", str(Path(__file__).parents[2] / "slurm_plugin/site/release-all.sh"), str(lab.spool)])
+    for number, at in zip(numbers, given, strict=True):
+        shown = site.shown(number)
+        assert (shown["EligibleTime"], shown["Priority"] != "0", shown["JobState"]) == (at, True, "PENDING")

@@ -66,8 +66,9 @@ class Scripted:
         self._told("signal " + " ".join(ids))
         return {}
 
-    def cancel(self, ids: Sequence[str], doing: str) -> None:
+    def cancel(self, ids: Sequence[str], doing: str) -> dict[str, PortError]:
         self._told("cancel " + " ".join(ids))
+        return {each: self.refuses[f"cancel {each}"] for each in ids if f"cancel {each}" in self.refuses}
 
     def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
         return {}

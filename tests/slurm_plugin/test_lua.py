@@ -144,7 +144,12 @@ RIGID: dict[str, Any] = {"comment": None}
         ({"shared": 0, "features": "ib&nvme"},
          "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,alone=1,features=ib/nvme"),
         ({"features": "[rack1*2]"}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1"),
-        ({"deadline": 2000000000}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,held=1"),
+        ({"script": "#!/bin/sh\n#SBATCH --deadline=now+1hour\ntrue\n"},
+         "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,held=1"),
+        ({"script": "#!/bin/sh\n\n  # my job\n#SBATCH -c 2 --deadl now+1hour\n"},
+         "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,held=1"),
+        ({"script": "#!/bin/sh\ntrue\n#SBATCH --deadline=now+1hour\n"},
+         "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1"),
     ],
 )  # fmt: skip
 def test_a_rigid_job_keeps_all_that_it_asks_for(lua: Lua, fields: dict[str, Any], shape: str) -> None:
@@ -152,7 +157,7 @@ def test_a_rigid_job_keeps_all_that_it_asks_for(lua: Lua, fields: dict[str, Any]
     code, job = lua.submit(**RIGID, **fields)
     after = dict(job.items())
     changed = {name for name in {*before, *after} if before.get(name) != after.get(name)} - {"partition", "environment"}
-    what = "priority" if "deadline" in fields else "begin_time"
+    what = "priority" if shape.endswith("held=1") else "begin_time"
     assert (code, changed) == (0, {"admin_comment", what}), "nothing but the tag, and what it waits for"
     assert job.priority == 0 or waits(job)
     assert job.admin_comment.partition(",")[2] == shape

@@ -164,3 +164,21 @@ def test_a_refused_signal_is_the_error_of_the_job_it_names(said: str, whose: dic
     found = client.signal(["1", "3", "33"], "USR1", "stopping")
     assert {job: type(error) for job, error in found.items()} == whose
     assert Gone not in whose.values()
+
+
+def test_jobs_are_cancelled_in_lots_and_who_is_gone_is_no_error() -> None:
+    ids = [str(number) for number in range(70)] + ["4_2"]
+    script = Script(answer=Completed(0, "", "", 0.1))
+    assert CommandClient(script).cancel(ids, "cancelling") == {}
+    assert [argv[argv.index("scancel") + 1 :] for argv in script.ran] == [ids[:32], ids[32:64], ids[64:]]  # type: ignore[attr-defined]
+    said = "scancel: error: Kill job error on job id 3: Access/permission denied\n"
+    said += "scancel: error: Kill job error on job id 1: Invalid job id specified\n"
+    found = CommandClient(Script(answer=Completed(1, "", said, 0.1))).cancel(["1", "3", "33"], "cancelling")
+    assert {job: type(error) for job, error in found.items()} == {"3": FixConfiguration}
+
+
+def test_nothing_is_cancelled_where_slurmctld_is_away() -> None:
+    script = Script(answer=Completed(1, "", "scancel: error: Unable to contact slurm controller\n", 0.1))
+    with pytest.raises(ControllerAway):
+        CommandClient(script).cancel([str(number) for number in range(70)], "cancelling")
+    assert len(script.ran) == 1

@@ -18,6 +18,7 @@ from slurm_plugin.jobs.shapes import left_min, original, start_writes
 from slurm_plugin.jobs.state_machine import (
     Judgement,
     awaited,
+    begins_s,
     block_kind,
     held_by_others,
     is_awaited,
@@ -517,3 +518,38 @@ def test_two_jobs_of_one_script_share_no_profile_unless_their_user_says_so() -> 
     assert keys == {"lab/train#7", "lab/train#8"}
     named = [look(id=each, comment="horae:min=1,max=8,key=resnet").job for each in ("7", "8")]
     assert {model_key(seen.spec) for seen in named if seen is not None and seen.spec is not None} == {"resnet"}
+
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "held"),
+    [
+        ({"eligible_s": NOW + HOUR, "priority": 5, "reason": "BeginTime"}, NOW + HOUR, False),  # an administrator's
+        ({"eligible_s": NOW + HOUR}, NOW + HOUR, False),  # the same, held by us meanwhile
+        ({"eligible_s": NOW + 30, "priority": 5, "reason": "BeginTime"}, NOW + 30, True),  # Slurm would start it soon
+        ({"eligible_s": NOW - 5, "priority": 5}, None, True),  # it would start now
+        ({"eligible_s": NOW + 365.9 * 86400, "priority": 5, "reason": "BeginTime"}, None, False),  # the module's
+        ({"eligible_s": NOW + HOUR, "submit_s": NOW + HOUR - 366 * 86400, "priority": 5}, None, True),  # its, long ago
+    ],
+)
+@pytest.mark.parametrize("own", ["", ",shape=own"])
+def test_a_begin_time_that_an_administrator_gives_is_kept(
+    changes: dict[str, Any], said: float | None, held: bool, own: str
+) -> None:
+    row = replace(ROW, admin_comment=f"horae=abc,gpus=2,nodes=1{own}", **changes)
+    verdict = judge(row, Memo("7.abc", held_s=1.0 if row.held else 0.0), FACTS, OPTIONS, NOW)
+    assert begins_s(row, NOW) == said
+    assert (verdict.job is None) == (said is not None), "offered when it may start"
+    assert [write.verb for step in verdict.steps for write in step.writes] == ["hold"] * held
+    last = original(row, NOW)[-1].change
+    assert last is not None
+    assert (last.start_now, last.start_s) == (said is None, said), "and handed back with it"
+
+
+def test_an_administrator_may_start_it_before_its_users_time() -> None:
+    tagged = replace(ROW, admin_comment=f"horae=abc,gpus=2,nodes=1,begin={int(NOW + HOUR)}")
+    assert begins_s(replace(tagged, eligible_s=NOW + 365.9 * 86400), NOW) == NOW + HOUR
+    assert begins_s(replace(tagged, eligible_s=NOW - 1), NOW) is None
+    assert begins_s(replace(tagged, eligible_s=NOW + 60), NOW) == NOW + 60

@@ -278,3 +278,29 @@ def test_nothing_is_due_to_who_did_not_claim_the_cluster(site: Site) -> None:
     assert watcher.observe().due == ()
     assert watcher.follow_up(site.jobs) == {}
     assert site.slurm.said == []
+
+
+def test_who_held_a_job_that_is_not_offered_is_remembered(site: Site) -> None:
+    """It waits for another job when somebody releases it: we hold it again, and know so when it is its turn."""
+    job, tag = site.jobs[0], "horae=j1,gpus=1,nodes=1,shape=own"
+    site.slurm.rows["1"] = replace(site.slurm.rows["1"], dependency="afterany:9", priority=5, admin_comment=tag)
+    attend(site.port)
+    assert "hold 1" in " ".join(site.slurm.said)
+    site.slurm.rows["1"] = replace(site.slurm.rows["1"], priority=0, reason="JobHeldAdmin")
+    attend(site.port)
+    site.slurm.rows["1"] = replace(site.slurm.rows["1"], dependency=None)
+    attend(site.port)
+    assert site.port.start_many([(job, {"n1": 1}, 1)]) == {}
+
+
+def test_many_are_cancelled_by_one_request_and_each_has_its_own_answer(site: Site) -> None:
+    site.running()
+    site.slurm.rows["3"] = replace(site.slurm.rows["3"], state="COMPLETED")
+    attend(site.port)
+    site.slurm.said.clear()
+    site.slurm.refuses = {"cancel 2": TryLater("busy")}
+    found = site.port.cancel_many([*site.jobs, "404.none"])
+    assert {job: type(error) for job, error in found.items()} == {site.jobs[1]: TryLater, "404.none": Gone}
+    assert [said for said in site.slurm.said if said.startswith("cancel")] == ["cancel 1 2"], "who has ended is not"
+    assert [bool(site.memo(job).get("cancelled")) for job in site.jobs] == [True, True, False]
+    assert [(site.folder / "spool/jobs" / job / "cancel").exists() for job in site.jobs] == [True, True, False]

@@ -51,6 +51,12 @@ def test_operands_filters_and_handlers_are_branches_and_what_is_inside_counts_fo
     assert [(each.name, each.complexity) for each in module.functions] == [("opens", 9), ("inner", 2)]
 
 
+def test_a_folder_of_modules_that_is_no_package_counts(module: house.Module) -> None:
+    assert house.unmarked([module]) == 1
+    (house.TREE / module.path).with_name("__init__.py").write_text("")
+    assert house.unmarked([module, house.Module((house.TREE / module.path).with_name("__init__.py"))]) == 0
+
+
 def test_a_class_name_that_stands_twice_in_a_room_counts(module: house.Module) -> None:
     assert house.doubled([module]) == 0
     assert house.doubled([module, module]) == 1

@@ -33,11 +33,7 @@ def decided(
     """The DECIDED event, or None when nothing is new. `question`: policy, options, seed."""
     books = ledger.pool(pool)
     records = list(ledger.live(pool))
-    changed = {}
-    for record in records:
-        target = targets.get(record.id)
-        if target is not None and target != record.target:
-            changed[record.id] = dict(target)
+    changed = _changed(records, targets)
     data: dict[str, Any] = {**plain(question), "targets": changed}
     if decision is None:
         data["fallback"] = why_not
@@ -46,12 +42,7 @@ def decided(
         return events.decided(pool, Plain(data, took_s=float(took_s)))
     stale = now_s - books.decided_s >= REFRESH_S
     data["reasons"] = _reasons(records, decision, stale)
-    leases: dict[str, Any] = {}
-    for record in records:
-        until = decision.leases.get(record.id)
-        if (until or record.leases) and (lease := plain(until or {})) != record.leases:
-            leases[record.id] = lease
-    data["leases"] = leases
+    data["leases"] = _leases(records, decision)
     state = given(decision.state)
     new = bool(changed or data["reasons"] or data["leases"] or decision.cancel) or books.decided.get("fallback")
     if not new and books.policy == question["policy"] and books.state == state:
@@ -63,6 +54,26 @@ def decided(
     if decision.cancel:
         data["cancel"] = list(decision.cancel)
     return events.decided(pool, Plain(data, took_s=float(took_s)))
+
+
+def _changed(records: list[JobRecord], targets: Mapping[JobName, Allocation]) -> dict[str, Any]:
+    """Targets that are not on record."""
+    out = {}
+    for record in records:
+        target = targets.get(record.id)
+        if target is not None and target != record.target:
+            out[record.id] = dict(target)
+    return out
+
+
+def _leases(records: list[JobRecord], decision: Decision) -> dict[str, Any]:
+    """Leases that are not on record."""
+    out = {}
+    for record in records:
+        until = decision.leases.get(record.id)
+        if (until or record.leases) and (lease := plain(until or {})) != record.leases:
+            out[record.id] = lease
+    return out
 
 
 def _reasons(records: list[JobRecord], decision: Decision, stale: bool) -> dict[str, Any]:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from horae.arbiter.admit.guards import Speed
 from horae.arbiter.admit.probes import Find
-from horae.arbiter.admit.repair import Offer, Place
-from horae.arbiter.round import Models
+from horae.arbiter.admit.repair import Offer, Place, no_place
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Job, JobName, Snapshot
 from policy.places.placement import Placer
 from policy.throughput import Throughput
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What of the policy side an admission needs beyond the answer: made for one snapshot each."""
+
+    speed: Callable[[Snapshot], Speed]
+    place: Callable[[Snapshot], Place] = lambda _snapshot: no_place
+    find: Callable[[Snapshot], Find] | None = None  #: for probes; None: none are made
 
 
 def speed(snapshot: Snapshot) -> Speed:

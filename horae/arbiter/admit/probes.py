@@ -21,10 +21,10 @@ from horae.arbiter.admit import guards
 from horae.arbiter.admit.guards import Reallocation, Speed
 from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.decide.snapshot import SnapshotSources, movable, recorded
-from horae.arbiter.observe.measurements import Known, Measurement
 from horae.config import Mode, Pool
 from horae.config import Probes as Rules
 from horae.journal import Draft, JobRecord, Ledger, events
+from horae.journal.measured import Known, Measurement
 from horae.port import JobState
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Health, Job, JobName, Seconds, Snapshot
 from profiler.estimates.explore import Budget, Candidate, ProbePlan, plan

@@ -14,10 +14,10 @@ from math import isfinite
 from typing import Any
 
 from horae.arbiter.decide.modes import mode_of
-from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config, Pool
 from horae.journal import JobRecord, Ledger
 from horae.journal.codec import restore
+from horae.journal.measured import Measurement
 from horae.port import JobId, JobState, Observation, backoff_s
 from policy import bounds, catalogue
 from policy.model import (

@@ -7,7 +7,7 @@ previous allocation stands, since a policy that is wrong about one job is not be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from horae.journal.codec import plain
@@ -22,39 +22,49 @@ def problems(snapshot: Snapshot, decision: object) -> tuple[str, ...]:
     """What is wrong with the answer, in sentences; empty: it can be carried out."""
     if not isinstance(decision, Decision):
         return (f"the answer is {type(decision).__name__}, not a decision",)
-    found: list[str] = []
-    jobs = {job.name: job for job in snapshot.jobs}
-    nodes = {node.name: node for node in snapshot.cluster.nodes}
-    used: dict[NodeName, Gpus] = {}
     answer: Any = decision  # its parts are not believed either
     for part in ("allocation", "reasons", "leases", "state"):
         if not isinstance(getattr(answer, part), Mapping):
             return (f"its {part} is {type(getattr(answer, part)).__name__}, not a mapping",)
-    found += _not_plain(answer)
+    used: dict[NodeName, Gpus] = {}
+    found = _not_plain(answer)
+    for problem in _of_allocations(snapshot, answer.allocation, used):
+        found.append(problem)
+        if len(found) >= MOST:
+            return tuple(found[:MOST])
+    found += _overfull(snapshot, used)
+    found += [f"its reason for {n!r} is no reason" for n, r in answer.reasons.items() if not isinstance(r, Reason)]
+    jobs = {job.name for job in snapshot.jobs}
+    found += [f"it cancels {name!r}, which is no job of the snapshot" for name in decision.cancel if name not in jobs]
+    return tuple(found[:MOST])
+
+
+def _of_allocations(snapshot: Snapshot, allocations: Mapping[Any, Any], used: dict[NodeName, Gpus]) -> Iterator[str]:
+    """What is wrong with each job's own; `used` is filled with the GPUs that they take of each node."""
+    jobs = {job.name: job for job in snapshot.jobs}
+    nodes = {node.name: node for node in snapshot.cluster.nodes}
     up = {name for name, node in nodes.items() if node.health is Health.UP}
-    for name, allocation in answer.allocation.items():
+    for name, allocation in allocations.items():
         job = jobs.get(name)
         if job is not None and type(allocation) is dict and _surely(job, allocation, up):
             for node_name, gpus in allocation.items():
                 used[node_name] = used.get(node_name, 0) + gpus
         elif job is None:
-            found.append(f"it allocates to {name!r}, which is no job of the snapshot")
+            yield f"it allocates to {name!r}, which is no job of the snapshot"
         elif not isinstance(allocation, Mapping):
-            found.append(f"{name}: its allocation is {type(allocation).__name__}, not a mapping")
+            yield f"{name}: its allocation is {type(allocation).__name__}, not a mapping"
         else:
-            found += _one(job, allocation, nodes, snapshot.cluster.limits)
             for node_name, gpus in allocation.items():
                 if node_name in nodes and isinstance(gpus, int):
                     used[node_name] = used.get(node_name, 0) + gpus
-        if len(found) >= MOST:
-            return tuple(found[:MOST])
+            yield from _one(job, allocation, nodes, snapshot.cluster.limits)
+
+
+def _overfull(snapshot: Snapshot, used: Mapping[NodeName, Gpus]) -> Iterator[str]:
+    room = {node.name: node.gpus - node.foreign for node in snapshot.cluster.nodes}
     for node_name, gpus in used.items():
-        room = nodes[node_name].gpus - nodes[node_name].foreign
-        if gpus > room:
-            found.append(f"node {node_name} has {room} GPUs for our jobs and is given {gpus}")
-    found += [f"its reason for {n!r} is no reason" for n, r in answer.reasons.items() if not isinstance(r, Reason)]
-    found += [f"it cancels {name!r}, which is no job of the snapshot" for name in decision.cancel if name not in jobs]
-    return tuple(found[:MOST])
+        if gpus > room[node_name]:
+            yield f"node {node_name} has {room[node_name]} GPUs for our jobs and is given {gpus}"
 
 
 def _not_plain(answer: Any) -> list[str]:

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from horae.arbiter import round
 from horae.arbiter.decide.modes import mode_of, releasing
 from horae.arbiter.decide.queue import standing
 from horae.arbiter.decide.snapshot import SnapshotSources
+from horae.arbiter.execute import positions
 from horae.arbiter.execute.executor import Do, Op, ReleaseRest, SetOrder, SetReason
 from horae.arbiter.execute.outcomes import LONGEST_RETRY_S, Retries
 from horae.arbiter.execute.plan import PlanStep
@@ -84,7 +84,7 @@ class Actions:
             return (), [*shown, ReleaseRest()]
         if mode is Mode.OBSERVE:
             return (), []
-        _, steps = round.steps(
+        _, steps = positions.steps(
             ledger,
             pool.name,
             view,

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from horae.arbiter.observe.measurements import Measurement, Profiles
+from horae.arbiter.observe.measurements import Profiles
 from horae.journal.events import Verb
+from horae.journal.measured import Measurement
 from horae.port import Batching, Capabilities, ClusterPort, FollowingUp, JobId, Leaving, Observation, PortError
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Seconds
@@ -99,8 +100,8 @@ class Executor:
         return Look(observation, capabilities, measured, read_s=self._profiles.read_s())
 
     def perform(self, ops: Sequence[Op], budget_s: Seconds) -> tuple[Done, ...]:
-        """In turn, starts, stops or follow-ups that come one after the other together where the port can; what does
-        not fit into `budget_s` is not tried."""
+        """In turn; those of one verb that come one after the other together where the port can. What does not fit into
+        `budget_s` is not tried."""
         until = self._monotonic() + budget_s
         done: list[Done] = []
         for some in self._grouped(ops):
@@ -116,7 +117,8 @@ class Executor:
         """Single calls, and runs of a verb that the port takes at once. The order stays."""
         groups: list[list[Op]] = []
         last: Verb | None = None
-        together = {Verb.FOLLOW_UP} | ({Verb.START, Verb.STOP} if isinstance(self._port, Batching) else set())
+        batched = {Verb.START, Verb.STOP, Verb.CANCEL}
+        together = {Verb.FOLLOW_UP} | (batched if isinstance(self._port, Batching) else set())
         together |= {Verb.RELEASE} if isinstance(self._port, Leaving) else set()
         for op in ops:
             verb = op.verb if isinstance(op, Do) and op.verb in together else None
@@ -129,25 +131,28 @@ class Executor:
         return groups
 
     def _together(self, ops: Sequence[Op]) -> list[Done]:
-        port, asked = self._port, [op for op in ops if isinstance(op, Do)]
-        failed: Mapping[JobId, PortError]
+        asked = [op for op in ops if isinstance(op, Do)]
         try:
-            if asked[0].verb is Verb.FOLLOW_UP:
-                assert isinstance(port, FollowingUp)  # who else shows what is due?
-                failed = port.follow_up([op.job for op in asked])
-                return [Done(op, failed.get(op.job)) for op in asked]
-            if asked[0].verb is Verb.RELEASE:
-                assert isinstance(port, Leaving)
-                failed = port.release_many([op.job for op in asked])
-                return [Done(op, failed.get(op.job)) for op in asked]
-            assert isinstance(port, Batching)
-            if asked[0].verb is Verb.START:
-                failed = port.start_many([(op.job, op.allocation, op.epoch) for op in asked])
-            else:
-                failed = port.stop_many([(op.job, op.grace_s) for op in asked])
+            failed = self._many(asked)
         except PortError as error:
             failed = {op.job: error for op in asked}
         return [Done(op, failed.get(op.job)) for op in asked]
+
+    def _many(self, asked: Sequence[Do]) -> Mapping[JobId, PortError]:
+        """Of one verb, that the port takes at once."""
+        port, jobs = self._port, [op.job for op in asked]
+        match asked[0].verb:
+            case Verb.FOLLOW_UP if isinstance(port, FollowingUp):
+                return port.follow_up(jobs)
+            case Verb.RELEASE if isinstance(port, Leaving):
+                return port.release_many(jobs)
+            case Verb.START if isinstance(port, Batching):
+                return port.start_many([(op.job, op.allocation, op.epoch) for op in asked])
+            case Verb.STOP if isinstance(port, Batching):
+                return port.stop_many([(op.job, op.grace_s) for op in asked])
+            case Verb.CANCEL if isinstance(port, Batching):
+                return port.cancel_many(jobs)
+        raise AssertionError(f"the port does not {asked[0].verb} many at once")
 
     def _alone(self, op: Op) -> Done:
         try:

@@ -21,7 +21,6 @@ LONGEST_RETRY_S = 300.0
 LONGEST_FOLLOW_UP_S = 5.0
 #: A start that the cluster refuses for good this often in a row is not tried again until somebody says so.
 REFUSALS = 3
-HORAE = "horae"
 
 
 @dataclass(slots=True)
@@ -111,7 +110,7 @@ def _never(ledger: Ledger, op: Do, error: Never, retries: Retries, rounds: Round
         retries.later(op.job, op.verb, now_s, 1.0)
         if times >= REFUSALS:
             retries.refused.pop(op.job)
-            return [events.held(op.job, HORAE, f"the cluster refuses to start it: {error.text}")]
+            return [events.held(op.job, events.HORAE, f"the cluster refuses to start it: {error.text}")]
         known = {n: a.gpus for n, a in ledger.pool(record.pool).avoid.items() if a.until_s > now_s}
         return [
             events.avoided(record.pool, node, known.get(node, 0) + gpus, now_s + rounds.avoid_s, error.text)

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from horae.arbiter.decide.snapshot import SnapshotSources, decidable, grant_stands, keeps_to_itself, movable, occupies
-from horae.arbiter.execute.plan import PlanPhase, Position
+from horae.arbiter.execute.plan import PlanPhase, PlanStep, Position, plan
 from horae.arbiter.observe.absences import closing
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
+from horae.journal.quiet import quiet
 from horae.port import JobId, JobState
 from policy.model import Allocation, Gpus, GpuType, Health, Limits, NodeName, Pinning, Seconds
 
@@ -155,3 +156,19 @@ def _by_type(allocation: Allocation, types: Mapping[NodeName, GpuType]) -> Count
     for node, gpus in allocation.items():
         out[types.get(node, "?")] += gpus
     return out
+
+
+@quiet()
+def steps(
+    ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: float, reshape_in_place: bool
+) -> tuple[Board, tuple[PlanStep, ...]]:
+    """The way from what is to the targets on record."""
+    where = board(ledger, pool, view, restart_gap_s=restart_gap_s)
+    return where, plan(
+        where.positions,
+        where.targets,
+        where.capacity,
+        now_s=view.now_s,
+        reshape_in_place=reshape_in_place,
+        closed=where.closed,
+    )

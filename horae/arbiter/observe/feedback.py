@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from horae.arbiter.decide.snapshot import movable
-from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
 from horae.elastic.protocol import EXTRA_REQUEUE_AT_LIMIT
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.codec import plain
 from horae.journal.events import TIME_LIMIT
+from horae.journal.measured import Measurement
 from horae.port import BlockKind, JobId, JobState
 from policy.model import Gpus, Seconds
 

@@ -25,8 +25,9 @@ from typing import Any
 
 import structlog
 
-from horae.arbiter.observe.measurements import LOSS_POINTS, NEVER_S, Known, Measurement, ReadLog, due
+from horae.arbiter.observe.measurements import LOSS_POINTS, NEVER_S, ReadLog, due
 from horae.arbiter.observe.model_key import model_key
+from horae.journal.measured import Known, Measurement
 from horae.port import JobId, JobState, Observation, ObservedJob, PortError
 from horae.spec import JobSpec
 from policy.model import Allocation, Gpus, GpuType, LossForecast, Node, NodeName, Provenance, Seconds, Slowdown

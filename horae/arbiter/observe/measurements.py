@@ -10,56 +10,20 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
+from horae.journal.measured import Measurement
 from horae.port import JobId, JobState, LogChunk, Observation, ObservedJob, PortError
 from policy.model import (
-    EMPTY,
     Gpus,
     GpuType,
-    IterationsPerSecond,
-    LossForecast,
     Node,
     NodeName,
     Provenance,
     Seconds,
-    Slowdown,
 )
-from policy.records import quick
 
 ReadLog = Callable[[JobId, int], LogChunk]
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of a rate at one place (iterations/s at best placement), with a 90 % interval."""
-
-    value: IterationsPerSecond
-    low: IterationsPerSecond
-    high: IterationsPerSecond
-    source: str  #: measured, fit, linear
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """All that is known about a job from its output, over all its starts."""
-
-    done: float = 0.0  #: iterations
-    total: float | None = None
-    epoch: int = 0  #: of the newest line
-    rates: Mapping[GpuType, Mapping[Gpus, IterationsPerSecond]] = field(default_factory=lambda: EMPTY)
-    provenance: Mapping[GpuType, Provenance] = field(default_factory=lambda: EMPTY)
-    slowdown: Slowdown | None = None
-    loss: tuple[tuple[float, float], ...] = ()
-    loss_forecast: LossForecast | None = None
-    notes: tuple[str, ...] = ()
-    key: str = ""  #: the model key that its measurements are shared under
-    key_from: str = ""  #: where the key comes from: given, derived; corrected: given after it had another
-    places: Mapping[GpuType, Mapping[Gpus, Known]] = field(default_factory=lambda: EMPTY)  #: by its key's jobs
-    offset: int = 0  #: how far its log was read
-    identity: str = ""  #: of that log
-    profiler: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  #: the hook's own, of JSON types
 
 
 class Profiles(Protocol):

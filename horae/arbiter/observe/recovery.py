@@ -8,7 +8,6 @@ its owner decides.
 
 from __future__ import annotations
 
-from horae.arbiter.execute.outcomes import HORAE
 from horae.journal import Draft, Journal, events
 from horae.port import Observation
 
@@ -45,5 +44,5 @@ def recover(journal: Journal, observation: Observation, why: str) -> list[Draft]
             text = (
                 f"the cluster does not show it, and {why}: it may have run already. Unhold it to run it, or cancel it"
             )
-            drafts.append(events.held(record.id, HORAE, text))
+            drafts.append(events.held(record.id, events.HORAE, text))
     return drafts

@@ -18,9 +18,9 @@ from typing import Any
 
 from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.decide.snapshot import movable
-from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config, Mode
 from horae.journal import Draft, JobRecord, Ledger, events
+from horae.journal.measured import Measurement
 from horae.port import JobId, JobState, Observation, ObservedJob
 from policy.model import EMPTY, Seconds
 

@@ -6,14 +6,17 @@ An agent is a program of somebody who owns every job of the app. What it is told
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from horae.arbiter.core import Core
 from horae.arbiter.decide import offers
+from horae.arbiter.requests import answers
 from horae.arbiter.requests.authority import NotAllowed, Requester
 from horae.arbiter.round import question
 from horae.journal import JobRecord, PoolRecord, events
 from horae.port import TryLater
+from policy import catalogue
+from policy.contract import Bidding
 from policy.model import BadInput, Snapshot
 
 
@@ -21,23 +24,15 @@ class Agents:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def register(self, app: str, caller: Requester) -> dict[str, Any]:
+    def register(self, app: str, caller: Requester) -> answers.Registered:
         """Wait for this app's bids from now on. Again is no matter. Raises BadInput, NotAllowed."""
         key, pool, _ = self._mine(app, caller)
-        configured = self._core.config.pool(pool)
-        if configured is None or not offers.takes_bids(configured.policy):
-            policy = "none" if configured is None else configured.policy
-            raise BadInput(
-                f"the policy of pool {pool}, {policy}, takes no bids",
-                field="app",
-                value=app,
-                remedy="agents bid where the policy is themis",
-            )
+        self._bidding(app, pool)
         if (known := self._books(pool).agents.get(key)) is None or known.by != caller.user or known.missed:
             self._core.write([events.agent(pool, key, caller.user)], durable=True)
         return {"app": key, "pool": pool, "bid_s": self._core.config.rounds.bid_s}
 
-    def leave(self, app: str, caller: Requester) -> dict[str, Any]:
+    def leave(self, app: str, caller: Requester) -> answers.Left:
         """Wait for them no more: the built-in agent bids."""
         key, pool, _ = self._mine(app, caller)
         if key in self._books(pool).agents:
@@ -45,7 +40,7 @@ class Agents:
             self._core.wake()
         return {"app": key, "pool": pool}
 
-    def offer(self, app: str, caller: Requester) -> dict[str, Any]:
+    def offer(self, app: str, caller: Requester) -> answers.OfferTold:
         """The open offer to the app (None where there is none), and how the app's jobs stand."""
         key, pool, records = self._mine(app, caller)
         self._registered(key, pool)
@@ -67,16 +62,16 @@ class Agents:
             "jobs": [_job(r, self._core) for r in records],
         }
 
-    def bid(self, app: str, number: int, rows: Sequence[Mapping[str, Any]], caller: Requester) -> dict[str, Any]:
+    def bid(self, app: str, number: int, rows: Sequence[Mapping[str, Any]], caller: Requester) -> answers.Taken:
         """Take the table for the open offer; a later one of the same app replaces it. Raises BadInput, NotAllowed.
 
         What is refused is on record too, once an offer.
         """
         key, pool, _ = self._mine(app, caller)
         self._registered(key, pool)
-        books = self._books(pool)
+        books, bidding = self._books(pool), self._bidding(app, pool)
         try:
-            checked = offers.table(rows, self._open(books, key, pool, number))
+            checked = bidding.checked(rows, self._open(books, key, pool, number))
         except BadInput as error:
             current = books.offer
             if current is not None and key not in current.refused and key not in current.bids:
@@ -99,7 +94,7 @@ class Agents:
             raise BadInput(f"came {when}", field="offer", value=number, remedy="bid for the next offer")
         return current.gpus
 
-    def win(self, app: str, number: int, caller: Requester) -> dict[str, Any]:
+    def win(self, app: str, number: int, caller: Requester) -> answers.Win:
         """What the app got when offer `number` was settled; `settled` false: not yet."""
         key, pool, _ = self._mine(app, caller, ended=True)
         books = self._books(pool)
@@ -108,7 +103,7 @@ class Agents:
         last = books.settled
         if last.get("number") != number or key not in last.get("apps", {}):
             return {"app": key, "offer": number, "settled": True, "text": "nothing of it is remembered", "jobs": {}}
-        return {"app": key, "offer": number, "settled": True, **last["apps"][key]}
+        return cast(answers.Win, {"app": key, "offer": number, "settled": True, **last["apps"][key]})
 
     def picture(self, app: str, caller: Requester) -> tuple[str, Snapshot]:
         """(the app's whole name, what its agent may see of the snapshot)."""
@@ -118,7 +113,7 @@ class Agents:
         if pool is None or self._core.view is None:
             raise TryLater("the cluster was not looked at yet")
         asked = question(self._core.ledger, pool, self._core.view, self._core.apps)
-        return key, offers.public(asked.snapshot, key)
+        return key, self._bidding(app, pool_name).public(asked.snapshot, key)
 
     # --- whose it is --------------------------------------------------------------------------------------
 
@@ -148,6 +143,21 @@ class Agents:
                 )
         return key, records[0].pool, sorted(records, key=lambda r: (r.submitted_s, r.id))
 
+    def _bidding(self, app: str, pool: str) -> Bidding:
+        """How the policy of the pool takes bids. Raises BadInput where it takes none."""
+        configured = self._core.config.pool(pool)
+        policy = "none" if configured is None else configured.policy
+        found = catalogue.bidding(policy)
+        if found is None:
+            able = " or ".join(entry.name for entry in catalogue.entries().values() if entry.bids is not None)
+            raise BadInput(
+                f"the policy of pool {pool}, {policy}, takes no bids",
+                field="app",
+                value=app,
+                remedy=f"agents bid where the policy is {able}",
+            )
+        return found
+
     def _registered(self, key: str, pool: str) -> None:
         if key not in self._books(pool).agents:
             raise BadInput(
@@ -155,7 +165,7 @@ class Agents:
             )
 
 
-def _job(record: JobRecord, core: Core) -> dict[str, Any]:
+def _job(record: JobRecord, core: Core) -> answers.JobOffered:
     fresh = core.fresh.get(record.id)
     losses = fresh.loss if fresh is not None else record.measured.get("loss", [])
     done = fresh.done if fresh is not None else record.measured.get("done", 0.0)

@@ -17,9 +17,10 @@ from horae.arbiter.core import Core, Stage
 from horae.arbiter.decide.policy_runner import Answer, Question
 from horae.arbiter.driver import Driver
 from horae.arbiter.execute.executor import Executor
-from horae.arbiter.observe.measurements import Measurement, ReadLog
+from horae.arbiter.observe.measurements import ReadLog
 from horae.config import Config
 from horae.journal import Clock, Draft, events
+from horae.journal.measured import Measurement
 from horae.port import JobId, Observation
 from horae.sim.engine.asking import AskedPolicy, Settings
 from horae.sim.engine.memory_journal import MemoryJournal

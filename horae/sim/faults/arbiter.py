@@ -15,10 +15,11 @@ from horae.arbiter.core import Core, Stage
 from horae.arbiter.decide.policy_runner import Answer, Question
 from horae.arbiter.driver import Driver
 from horae.arbiter.execute.executor import Executor
-from horae.arbiter.observe.measurements import Measurement, ReadLog
+from horae.arbiter.observe.measurements import ReadLog
 from horae.journal import Clock, Draft, Event
 from horae.journal.codec import plain, text
 from horae.journal.events import Kind, Verb
+from horae.journal.measured import Measurement
 from horae.port import Capabilities, JobId, LogChunk, Never, Observation, TryLater
 from horae.sim.engine.arbiter import WorldProgress, config_of, decision_of
 from horae.sim.engine.asking import AskedPolicy

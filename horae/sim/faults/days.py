@@ -8,8 +8,8 @@ from math import inf
 from random import Random
 from typing import Any
 
-from horae.arbiter.execute.outcomes import HORAE
 from horae.journal import JournalStopped, events
+from horae.journal.events import HORAE
 from horae.sim.engine.arbiter import submission
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld

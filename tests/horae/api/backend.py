@@ -112,9 +112,9 @@ class Book:
         self._asked(app, by)
         return "schema: 1\n"
 
-    def bid(self, app: str, offer: int, rows: Sequence[Mapping[str, Any]], *, by: str) -> dict[str, Any]:
+    def bid(self, app: str, offer: int, bids: Sequence[Mapping[str, Any]], *, by: str) -> dict[str, Any]:
         self._asked(app, by)
-        return {"app": app, "offer": offer, "rows": len(rows)}
+        return {"app": app, "offer": offer, "rows": len(bids)}
 
     def win(self, app: str, offer: int, *, by: str) -> dict[str, Any]:
         self._asked(app, by)
@@ -159,18 +159,18 @@ class Book:
         self.held[job] = why
         return "is held"
 
-    def prioritise(self, job: JobId, to: int, *, across: bool, by: str) -> str:
+    def prioritise(self, job: JobId, *, priority: int, across: bool, by: str) -> str:
         self._maybe_fail()
         self.job(job)
-        self.asked.append((job, f"{by} {to} {across}"))
-        return f"priority is {to}"
+        self.asked.append((job, f"{by} {priority} {across}"))
+        return f"priority is {priority}"
 
     def unhold(self, job: JobId, *, by: str) -> str:
         self.job(job)
         self.held.pop(job, None)
         return "is not held"
 
-    def set_mode(self, pool: str, mode: str, *, by: str) -> str:
+    def mode(self, pool: str, mode: str, *, by: str) -> str:
         self.modes[pool] = mode
         return f"mode is {mode}"
 

@@ -14,7 +14,8 @@ from horae.api import peers
 from horae.api.client import Client
 from horae.api.limits import Doors
 from horae.api.privacy.access import AccessRules
-from horae.api.server import Server, create_app
+from horae.api.routes import create_app
+from horae.api.server import Server
 from horae.api.service import Service
 from horae.config import Config
 from tests.horae.api.backend import Book

@@ -21,7 +21,8 @@ from horae import job_form
 from horae.api.client import Client, Unreachable, find_socket
 from horae.api.errors import ApiError, Code
 from horae.api.privacy.access import AccessRules
-from horae.api.server import Server, SocketInUse, _answers, create_app, listen, openapi
+from horae.api.routes import create_app, openapi
+from horae.api.server import Server, SocketInUse, _answers, listen
 from horae.port import FixConfiguration, Never, TryLater
 from policy.model import BadInput
 from tests.horae.api.backend import Book

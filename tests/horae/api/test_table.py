@@ -15,11 +15,16 @@ from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import is_typeddict
 
+from horae.api import words
 from horae.api.client import Client
 from horae.api.errors import ApiError
 from horae.api.privacy import access, public
-from horae.api.server import create_app
+from horae.api.routes import create_app
+from horae.api.verbs import VERBS, Returns
+from horae.arbiter.requests import answers
 from horae.fake.port import FakePort
 from horae.journal import Kind
 from policy.model import Code
@@ -99,11 +104,31 @@ def call(at: Path, method: str, path: str, body: Any = None) -> tuple[int, str]:
     return response.status, text
 
 
+def misfit(method: str, path: str, text: str) -> str:
+    """Where an answer is not what `horae.answers` says of it; "": nowhere."""
+    verb = next(each for each in VERBS if (each.method, each.path) == (method, path))
+    if verb.returns is not Returns.JSON:
+        return ""
+    try:
+        TypeAdapter(words.model(verb)).validate_python(json.loads(text), strict=True)
+    except ValidationError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No field but those that are named."""
+    for each in vars(answers).values():
+        if is_typeddict(each):
+            monkeypatch.setattr(each, "__pydantic_config__", ConfigDict(extra="forbid"), raising=False)
+
+
 def test_every_route_has_a_row() -> None:
     assert routes() == ROWS.keys()
 
 
-def test_every_route_by_every_caller(build: Build, caller: Caller) -> None:
+def test_every_route_by_every_caller(build: Build, caller: Caller, exact: None) -> None:
     client = build(pools=[{"name": "main", "policy": "themis", "mode": "enforce"}])
     caller.becomes(OWNER, CALLERS[OWNER])
     client.submit([JOB, {**JOB, "name": "second"}])
@@ -118,6 +143,8 @@ def test_every_route_by_every_caller(build: Build, caller: Caller) -> None:
             status, text = call(client.socket, method, row.path or path, row.body)
             if status != row.codes[name]:
                 wrong.append(f"{method} {path} by {name}: {status} instead of {row.codes[name]}: {text[:200]}")
+            if status == 200 and (unlike := misfit(method, path, text)):
+                wrong.append(f"{method} {path} answers {name} otherwise than it says: {unlike}")
             if name not in MAY_SEE and (SECRET in text or "loss" in text):
                 at = text.find(SECRET) if SECRET in text else text.find("loss")
                 wrong.append(f"{method} {path} tells {name}: ...{text[max(at - 80, 0) : at + 80]}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from horae.arbiter.admit.models import standard
+from horae.arbiter.admit.models import Models, standard
 from horae.arbiter.core import Core
 from horae.arbiter.decide.policy_runner import Decide, Inline
 from horae.arbiter.driver import Driver
@@ -14,7 +14,6 @@ from horae.arbiter.execute.executor import Executor
 from horae.arbiter.observe.measurements import Profiles, SdkProfiles
 from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import Commands
-from horae.arbiter.round import Models
 from horae.arbiter.service import Arbiter
 from horae.config import Config
 from horae.fake import FakePort, Program, World

@@ -20,7 +20,7 @@ from horae.arbiter.decide.pickling import dumps, loads
 from horae.arbiter.decide.policy_runner import Question
 from horae.arbiter.decide.snapshot import Album, picture, picture_of_the_fit
 from horae.arbiter.execute import positions
-from horae.arbiter.observe.measurements import Measurement
+from horae.journal.measured import Measurement
 from horae.journal.quiet import quiet
 from horae.port import JobState
 from policy.decide import decide
@@ -111,9 +111,9 @@ def test_a_plan_is_what_it_would_be_with_all_jobs(tmp_path: Path, seed: int, mon
         view, ledger = site.core.view, site.core.ledger
         if view is None:
             continue
-        _, few = round.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
+        _, few = positions.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
         monkeypatch.setattr(positions, "_waits_untouched", lambda _record: False)
-        board, whole = round.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
+        board, whole = positions.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
         monkeypatch.setattr(positions, "_waits_untouched", left_out)
         assert few == whole
         skipped += sum(left_out(ledger.jobs[p.job]) for p in board.positions)

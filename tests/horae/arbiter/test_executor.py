@@ -56,6 +56,9 @@ class Together(Single):
     def stop_many(self, stops: Sequence[tuple[str, float]]) -> Mapping[str, PortError]:
         return self._many("stop", stops)
 
+    def cancel_many(self, jobs: Sequence[str]) -> Mapping[str, PortError]:
+        return self._many("cancel", [(job,) for job in jobs])
+
 
 def ops(text: str) -> list[Op]:
     """`-a +b xc` -> stop a, start b, cancel c; `!` the heartbeat."""
@@ -67,18 +70,18 @@ def executor(port: Single, monotonic: Callable[[], float] = lambda: 0.0) -> Exec
     return Executor(cast(ClusterPort, port), cast(Profiles, None), monotonic)
 
 
-def test_runs_of_starts_and_of_stops_go_together_and_nothing_overtakes() -> None:
+def test_runs_of_one_verb_go_together_and_nothing_overtakes() -> None:
     port = Together()
     done = executor(port).perform(ops("-a -b -c +d +e xf xg +h ! -i"), 5.0)
-    assert port.said == ["stop a b c", "start d e", "cancel f", "cancel g", "start h", "beat", "stop i"]
+    assert port.said == ["stop a b c", "start d e", "cancel f g", "start h", "beat", "stop i"]
     assert [op.op for op in done] == ops("-a -b -c +d +e xf xg +h ! -i")
     assert all(each.error is None and each.tried for each in done)
 
 
 def test_a_port_that_cannot_is_asked_one_by_one() -> None:
     port = Single()
-    executor(port).perform(ops("-a -b +c +d"), 5.0)
-    assert port.said == ["stop a", "stop b", "start c", "start d"]
+    executor(port).perform(ops("-a -b +c +d xe xf"), 5.0)
+    assert port.said == ["stop a", "stop b", "start c", "start d", "cancel e", "cancel f"]
 
 
 @pytest.mark.parametrize("port", [Single(), Together()])

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from horae.arbiter.observe.log_profiles import LogProfiles
-from horae.arbiter.observe.measurements import Measurement
 from horae.config import Mode
 from horae.fake import Delay
 from horae.journal import JobRecord, events
 from horae.journal.events import Event
+from horae.journal.measured import Measurement
 from horae.port import Blocked, BlockKind, JobState
 from horae.views import rows
 from horae.views.cause import Cause

@@ -71,8 +71,8 @@ def test_an_awaited_end_is_looked_at_when_the_cluster_tells_of_it(tmp_path: Path
     site = Site(tmp_path, policy=equal_shares, rounds={"debounce_s": 3.0, "busy_s": 3.0})
     core = site.core
     site.run(1)
-    core.told()
-    assert core.next_s() >= core.now_s() + 2.0, "nothing is awaited: what happens together is one round"
+    core.wake()
+    assert core.next_s() >= core.now_s() + 2.0, "what is asked of us together is one round"
     (first,) = site.commands.submit([spec("first", (1, 16), steps=2000)], ANN)
     site.until(first, JobState.RUNNING)
     site.commands.submit([spec("second", (1, 16), steps=2000)], BEN)

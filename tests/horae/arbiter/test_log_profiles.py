@@ -8,9 +8,9 @@ import random
 import pytest
 
 from horae.arbiter.observe.log_profiles import LogProfiles
-from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.observe.model_key import model_key
 from horae.journal.codec import plain, restore
+from horae.journal.measured import Measurement
 from horae.port import JobState, LogChunk, Observation, ObservedJob, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange, Node, Provenance

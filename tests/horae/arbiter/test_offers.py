@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from horae.arbiter.decide.offers import table
 from horae.arbiter.requests.agents import Agents
 from horae.arbiter.requests.authority import NotAllowed
 from horae.config import Mode
@@ -19,6 +18,7 @@ from horae.views.sentences import sentence
 from policy.contract import Context
 from policy.decide import choose, decide
 from policy.model import BadInput
+from policy.themis import bidding
 from policy.themis.round import bids
 from policy.throughput import Throughput
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
@@ -108,7 +108,7 @@ def test_without_a_bid_the_built_in_agent_bids_at_the_deadline(tmp_path: Path) -
 )
 def test_a_row_that_cannot_be_is_refused_in_words(rows: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(BadInput, match=words) as caught:
-        table(rows, {"n1": 4})
+        bidding.checked(rows, {"n1": 4})
     assert caught.value.field.startswith("bids")
     assert caught.value.remedy
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from horae.arbiter.admit.probes import candidate, idle
 from horae.arbiter.observe.log_profiles import LogProfiles
-from horae.arbiter.observe.measurements import Known, Measurement
 from horae.config import Mode
 from horae.journal import Kind
+from horae.journal.measured import Known, Measurement
 from horae.journal.store import rebuilt
 from horae.port import JobState
 from horae.views.explain import explain

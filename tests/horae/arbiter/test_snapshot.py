@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.round import question
 from horae.journal import events
+from horae.journal.measured import Measurement
 from horae.port import JobState
 from policy.decide import decide
 from policy.model import BadInput, Code, GpuRange, Health, Job, Limits, Provenance, Shape, Snapshot, TypeChoice, Work
