@@ -73,6 +73,7 @@ class Point:
     kind: Kind
     rule: str  #: "format/rule" that read it
     rank: int | None = None
+    trial: int | None = None  #: which of several trainings that ran at once wrote it; negative: or which rank
     redrawn: bool = False  #: a later state on the same line replaced it: it carries time, its loss does not count
     iteration: float | None = None
     iterations: float | None = None  #: total as printed: of the run or of the epoch, as `scope` says
@@ -152,6 +153,7 @@ class Run:
     pauses: tuple[Pause, ...] = ()
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()
+    trial: int | None = None  #: which of several trainings that ran at once it is
 
     @property
     def train(self) -> tuple[Point, ...]:

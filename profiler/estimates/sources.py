@@ -22,6 +22,7 @@ FEWEST_TICKS = 8  #: the same in a log that is shorter than that
 TWO_CLOCKS_S = 30 * 86400.0  #: stamps further apart are of two clocks
 FEWEST_LOSSES = 8  #: lines with a loss from which the clock is read from them alone
 LASTING = 1.5  #: the longest of the epochs whose elapsed time is their own is so many times the shortest
+FALLS = 0.25  #: of the lines on which a time since a beginning may be lower than on the line before
 GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
 
 
@@ -120,7 +121,7 @@ def from_clock(run: Run) -> list[Sample]:
     if not counts:
         return []
     rank = max(counts, key=lambda r: counts[r])
-    return _differences(run, [(p, p.time_s) for p in stamped if p.rank == rank and p.time_s is not None])
+    return _differences(run, [(p, p.time_s) for p in stamped if p.rank == rank and p.time_s is not None], clocked=True)
 
 
 def from_epochs(run: Run, epoch: EpochTime | None) -> list[Sample]:
@@ -160,16 +161,25 @@ def from_bars(run: Run) -> list[Sample]:
     return _by_position(run, [(p, p.step_s) for p in final if p.step_s is not None])
 
 
-def _differences(run: Run, rows: Sequence[tuple[Point, float]]) -> list[Sample]:
-    """(point, clock) -> seconds an iteration between points, joined until the clock's tick does not matter."""
+def _differences(run: Run, rows: Sequence[tuple[Point, float]], clocked: bool = False) -> list[Sample]:
+    """(point, clock) -> seconds an iteration between points, joined until the clock's tick does not matter. `clocked`:
+    the times are stamps; what else falls now and then grows since no beginning."""
     positions = Positions.of(run)
     # a counter of samples times a step only where the batch is known
     batch = run.batch_size if run.unit == "sample" else 1.0
     if not batch:
         return []
     known = [(at / batch, t, p) for p, t in rows if (at := positions(p)) is not None]
+    if not clocked and _falls([t for _, t, _ in known]):
+        return []
     tick = tick_of([t for _, t, _ in known])
     return _joined(run, known, TICKS * tick) or _joined(run, known, FEWEST_TICKS * tick)
+
+
+def _falls(times: Sequence[float]) -> bool:
+    """Whether a time goes back about as often as forth."""
+    fell = sum(b < a for a, b in pairwise(times))
+    return len(times) > 3 and fell > FALLS * (len(times) - 1)
 
 
 def _joined(run: Run, known: Sequence[tuple[float, float, Point]], least: float) -> list[Sample]:

@@ -16,7 +16,7 @@ from profiler.rules import generic
 from profiler.rules.plan import Plan
 from profiler.rules.rule import BadRules, Example, Rule
 from profiler.rules.rulefile import load_text
-from profiler.text import ranks
+from profiler.text import ranks, trials
 from profiler.text.tokens import DUR, INT, PRIVATE, tokenise, without_bar
 
 _DIGITS = b"0123456789"
@@ -158,6 +158,8 @@ def _placed(plan: Plan, prefix: ranks.Prefix, text: str) -> Plan:
     if plan.rank is None:
         plan.rank, plan.fixed_rank = prefix.rank, prefix.fixed_rank
     plan.source = prefix.source
+    if plan.rank is None and plan.fixed_rank is None and plan.kind in (*_TOLD, "loose"):
+        plan.tag = trials.tag(plan.canonical, prefix.start)
     return plan.compile()
 
 

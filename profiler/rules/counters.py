@@ -19,8 +19,17 @@ from profiler.text.tokens import DEC, DUR, INT
 #: What is measured, beside which a bare number may be a counter.
 VALUES = frozenset(
     (
-        *("loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average"),
-        *("step_rate", "step_rate_average", "validation_loss", "validation_accuracy"),
+        "loss",
+        "part",
+        "accuracy",
+        "throughput",
+        "throughput_average",
+        "step_time",
+        "step_time_average",
+        "step_rate",
+        "step_rate_average",
+        "validation_loss",
+        "validation_accuracy",
     )
 )
 _WORD = re.compile(r"[^\W\d_]+")
@@ -29,6 +38,7 @@ _BOTH = re.compile(r"(?i)epoch\s?/\s?(?:iter(?:ation)?|step|batch)")
 _EPOCHS = re.compile(r"(?i)(?:train(?:ing)?\s+)?epochs?(?:\s+progress)?\s*")
 #: `100: ...`, `100 | ...`: the text begins with a counter.
 _ROW = re.compile(rf"\s*{INT}\s+{INT}\s+[A-Za-z]")
+_STEPS_DONE = re.compile(rf"(?i)\s*(?:after\s+)?{INT}\s+(?:steps|updates|iterations|iters|batches)\b")
 _LEADS = re.compile(rf"\s*{INT}(?:\s*[:|,-]|\t)")
 
 
@@ -168,7 +178,8 @@ class Line:
     def loose(self) -> list[Mark]:
         """Whole numbers without a word."""
         bare = ("unnamed", "bracket", "pair")
-        return [m for m in self.marks if m.what in bare and m.kind == INT and m.unit in ("", "s")]
+        loose = [m for m in self.marks if m.what in bare and m.kind == INT and m.unit in ("", "s")]
+        return [m for m in loose if m.unit == "" or m.total is None or m.total.unit == ""]  # [3s / 15s] counts nothing
 
     @cached_property
     def counters(self) -> list[Mark]:
@@ -226,6 +237,16 @@ class Line:
         leads = self.counters and self.counters[0] is self.marks[0] and not self.bar
         return bool(leads and len(named) == 1 and named == self.sizes)
 
+    @cached_property
+    def seen(self) -> Mark | None:
+        """How many samples were seen."""
+        return next((m for m in self.marks if m.what == "seen"), None)
+
+    @property
+    def done(self) -> bool:
+        """Whether it begins with a count of steps: `100 updates done, loss 2.31`."""
+        return bool(self.loose) and self.marks[0] is self.loose[0] and _STEPS_DONE.match(self.body) is not None
+
     @property
     def measures(self) -> bool:
         return bool(self.named & VALUES)
@@ -275,6 +296,11 @@ def _as_first(line: Line) -> None:
     line.loose[0].what = "iteration"
 
 
+def _as_seen(line: Line) -> None:
+    if line.seen is not None:
+        line.seen.what, line.seen.meaning = "iteration", Meaning("iteration", unit="sample")
+
+
 def _as_it_is(line: Line) -> None:
     pass
 
@@ -311,6 +337,18 @@ COUNTS = (
         _as_row,
         "two bare numbers that a line with a loss begins with are epoch and batch",
         "0 10 loss - 7.0895",
+    ),
+    Count(
+        lambda line: "iteration" not in line.named and not line.bar and line.measures and line.done,
+        _as_first,
+        "a line that begins with a number of steps begins with its counter",
+        "100 updates done, loss 2.31",
+    ),
+    Count(
+        lambda line: not line.named & {"iteration", "epoch"} and line.measures and line.seen,
+        _as_seen,
+        "where nothing counts steps, the samples that were seen count",
+        "examples_seen=51200 loss=2.31",
     ),
     Count(
         lambda line: "iteration" in line.named or line.bar,

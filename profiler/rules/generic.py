@@ -19,16 +19,44 @@ from profiler.rules.pairs import scan
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field, Plan
 from profiler.rules.units import TIME_UNITS, Meaning, words_for
-from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, side_of, words_of
+from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, opening_side, side_of, words_of
 from profiler.text.tokens import DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
 #: a line without its digits (top1 is "top").
 _ENGLISH = (
-    "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
-    "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan", "objective", "objf",
-    "crossentropy", "criterion", "elbo",
-)  # fmt: skip
+    "loss",
+    "epoch",
+    "step",
+    "iter",
+    "batch",
+    "acc",
+    "it/s",
+    "s/it",
+    "/sec",
+    "cost",
+    "world",
+    "gpus",
+    "nll",
+    "xent",
+    "update",
+    "prec@",
+    "top-",
+    "top:",
+    "top=",
+    " top ",
+    "/s",
+    "ep ",
+    "ep:",
+    "ep=",
+    "ep[",
+    "nan",
+    "objective",
+    "objf",
+    "crossentropy",
+    "criterion",
+    "elbo",
+)
 TRIGGERS = (*_ENGLISH, *(t for t in FOREIGN_TRIGGERS if not any(known in t for known in _ENGLISH)))
 _NAMED = {"loss", "part", "accuracy", "validation_loss", "validation_accuracy", "step_time"}
 #: The line that ends an epoch may tell how many steps there were.
@@ -43,7 +71,7 @@ _UNWEIGHTED = words_for("unweighted")
 #: A shell's trace or a command line says what was asked for, never how far it is.
 _COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
 #: Marks that are of use only beside others.
-_NO_FIELD = frozenset(("", "skip", "unnamed", "bracket", "pair", "total", "average", "uncertainty", "rank"))
+_NO_FIELD = frozenset(("", "skip", "unnamed", "bracket", "pair", "total", "average", "uncertainty", "rank", "seen"))
 #: What the average in brackets behind a number is.
 _AVERAGES = {
     "step_time": "step_time_average",
@@ -52,7 +80,9 @@ _AVERAGES = {
     "step_rate": "step_rate_average",
 }
 _EVALUATES = re.compile(r"(?i)\W*(?:running )?(?:evaluat|validat|testing|predict)")
-_BAR = re.compile(rf"%\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[")
+_BAR = re.compile(
+    rf"%\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[|\|#*[ .-]*\|\s*\(?{INT}/{INT}"
+)
 
 
 def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning] | None = None) -> Plan | None:
@@ -81,7 +111,7 @@ def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None)
     bar = _BAR.search(body) is not None
     name_counters(marks, body, bar)
     opening = _opening(marks, canonical, start)
-    side = side_of(opening) or _side_of_values(marks)
+    side = opening_side(opening) or _side_of_values(marks)
     if bar and _EVALUATES.match(opening):
         side = "validation"  # of the training set too
     fields = [f for m in marks for f in fields_of(m, bar)]
@@ -101,6 +131,8 @@ def _without_unweighted(fields: list[Field]) -> list[Field]:
 
 def _plan(rule: str, kind: str, printed: str, fields: list[Field], line: Said) -> Plan:
     plan = Plan(rule, kind, printed, tuple(fields), bar=line.bar)
+    if any(f.what == "iteration" and f.unit == "sample" for f in fields):
+        plan.unit = "sample"
     if kind not in ("setup", "context"):
         plan.total = any(f.what == "loss" for f in plan.fields)
         plan.series = _series(rule, kind, line.opening, plan, line.bar)
@@ -161,6 +193,8 @@ def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
     if m.what in _NO_FIELD or _cannot_be(m):
         return []
     made = _field_of(m, validation)
+    if bar and m.what == "window_time" and m.key.lower() == "in":  # 48/200 [24%] in 14.9s
+        made = replace(made, what="elapsed")
     out = [made]
     if m.total is not None and m.what in ("iteration", "epoch"):
         out.append(Field(m.what + "s", m.total.token))
@@ -176,6 +210,8 @@ def _bare_time(m: Mark, bar: bool) -> Field | None:
     """A time without a word: a bar's clock, or what the line took."""
     if m.kind == DUR:
         return Field("elapsed", m.token, more=m.more) if bar else None
+    if bar and m.unit == "/s":
+        return Field("step_rate", m.token)
     if m.unit not in TIME_UNITS or m.token < 0:
         return None
     return Field("epoch_time" if bar else "window_time", m.token, scale=TIME_UNITS[m.unit], more=m.more)

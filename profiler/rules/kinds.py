@@ -16,15 +16,67 @@ from profiler.rules.plan import Field
 from profiler.rules.words import words_of
 from profiler.text.tokens import DEC, INT
 
-TIMES = frozenset(("window_time", "elapsed", "epoch_time"))
-SETUP = frozenset(
-    ("world", "gpus", "batch_size", "accumulation", "iterations", "epochs", "samples", "iterations_per_epoch")
+TIMES = frozenset(
+    (
+        "window_time",
+        "elapsed",
+        "epoch_time",
+    )
 )
-_COUNTERS = frozenset(("iteration", "iterations", "epoch", "epochs"))
-_LEARNT = frozenset(("loss", "part", "accuracy"))
-HELD = frozenset(("validation_loss", "validation_accuracy"))
-_ON_BARS = frozenset(("step_rate", "step_time", "loss", "accuracy", "throughput", "elapsed"))
-_LOOSE = frozenset(("loss", "part", "accuracy", "throughput", "step_rate", "step_time", "epoch_time"))
+SETUP = frozenset(
+    (
+        "world",
+        "gpus",
+        "batch_size",
+        "accumulation",
+        "iterations",
+        "epochs",
+        "samples",
+        "iterations_per_epoch",
+    )
+)
+_COUNTERS = frozenset(
+    (
+        "iteration",
+        "iterations",
+        "epoch",
+        "epochs",
+    )
+)
+_LEARNT = frozenset(
+    (
+        "loss",
+        "part",
+        "accuracy",
+    )
+)
+HELD = frozenset(
+    (
+        "validation_loss",
+        "validation_accuracy",
+    )
+)
+_ON_BARS = frozenset(
+    (
+        "step_rate",
+        "step_time",
+        "loss",
+        "accuracy",
+        "throughput",
+        "elapsed",
+    )
+)
+_LOOSE = frozenset(
+    (
+        "loss",
+        "part",
+        "accuracy",
+        "throughput",
+        "step_rate",
+        "step_time",
+        "epoch_time",
+    )
+)
 _EPOCH_HEAD = re.compile(
     rf"^[\s=*#<>\[\](\-_|+~]*(?:(?:start(?:ing)?(?: of)?|begin(?:ning)?(?: of)?|train(?:ing)?|running|now"
     rf"|in|(?:going )?into|entering)\s*:?\s+)?"

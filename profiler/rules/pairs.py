@@ -32,7 +32,9 @@ _MEASURES = frozenset(["loss", "part", "accuracy", "validation_loss", "validatio
 #: Words that show that a number is told in a sentence, not printed beside its name.
 _PROSE = re.compile(r"(?i)\b(?:the|was|were|we|our|with|trained|over|than|from|on)\b")
 #: "loss of 8 batches: 0.26": the number counts what the loss is of.
-_OF_MANY = re.compile(r"\s+(?:batch|minibatch|step|iteration|sample|image|example|sentence|token|frame)(?:e?s)\s*:")
+_OF_MANY = re.compile(
+    rf"\s+(?:batch|minibatch|step|iteration|sample|image|example|update|sentence|token|frame)(?:e?s)\s*(?::|(?=[{DEC}]))"
+)
 #: "Avg Loss: D[0.1] G[0.2]", "loss: {'a': 0.1, 'b': 0.2}": the numbers under a heading are parts of a loss.
 _HEADING = re.compile(
     r"(?i)\bloss(?:es)?[\"']?\s*+(?:[:=]\s*+[\[{(]?|[\[{(])\s*+[\"']?[a-z][\w./-]{0,24}[\"']?\s*+[:=\[(]?\s*+$"
@@ -66,6 +68,7 @@ def _items(canonical: str, start: int) -> list[tuple[int, int, int, str]]:
     return items
 
 
+_CLOSED = re.compile(r"\]\s*[:=]")
 #: "Loss is 0.5": the verb is no part of the name.
 _IS = re.compile(r"(?i)(?<=\w)\s+(?:is|was|are)$")
 
@@ -122,8 +125,9 @@ class _Walk:
         bare = left.strip()
         used = 0 if _heads_next(left, right, self.words) else _unit_of(mark, right, self.words)
         self.end = mark.at + length + used
-        if self.marks and place(mark, Place(self.marks[-1], left, bare, right, self.canonical)):
-            self.marks.append(mark)
+        if self._placed(mark, left, right):
+            return
+        if self._between(mark, right):
             return
         verb = bare in ("is", "was", "are")
         mark.separated = verb or left.rstrip(" \"'[(").endswith((":", "="))
@@ -138,6 +142,30 @@ class _Walk:
             phrase = _AT.match(key)
             self.pending = phrase.group(1) if phrase else ""
         self.marks.append(mark)
+
+    def _placed(self, mark: Mark, left: str, right: str) -> bool:
+        """Whether the number belongs to the one before."""
+        before = self.marks[-1] if self.marks else None
+        if before is None or not place(mark, Place(before, left, left.strip(), right, self.canonical)):
+            return False
+        self.marks.append(mark)
+        self._between(before, right)
+        return True
+
+    def _between(self, mark: Mark, right: str) -> bool:
+        """`avg. loss [951-1000]: 2.31`: whole numbers in a bracket between a name and its sign say of what it is."""
+        if mark.kind != INT or _CLOSED.match(right) is None:
+            return False
+        opened = self.canonical.rfind("[", self.start, mark.at)
+        name = key_of(self.canonical[self.start : opened]) if opened >= 0 else ""
+        found = meaning(name) if name else None
+        if found is None or found.what not in _MEASURES or mark.what in ("iteration", "epoch", "total"):
+            return False
+        self.pending = name
+        mark.what, mark.meaning = "skip", None
+        if mark not in self.marks:
+            self.marks.append(mark)
+        return True
 
     def _signed(self, mark: Mark, left: str) -> str:
         """Take the sign off the text before a number. A lone dash between two numbers is none."""
@@ -226,7 +254,15 @@ def _unit(written: str, kind: str, right: str) -> str | None:
 def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind: str = "") -> None:
     """Set what the number is from its key and unit."""
     mark.key = key
-    found = _counted_in(mark.unit, _found(mark, key, words))
+    found = _counted_in(mark, _found(mark, key, words))
+    if (
+        found is not None
+        and found.what == "iteration"
+        and mark.kind == DEC
+        and not mark.separated
+        and key.endswith("s")
+    ):
+        found = None  # of "last 100 updates 4.15" the value is no counter
     mark.meaning = found
     if found is not None:
         mark.what = found.what
@@ -255,13 +291,14 @@ def _found(mark: Mark, key: str, words: Mapping[str, Meaning]) -> Meaning | None
     return found
 
 
-def _counted_in(unit: str, found: Meaning | None) -> Meaning | None:
+def _counted_in(mark: Mark, found: Meaning | None) -> Meaning | None:
     """A counter with a unit is none: a share, or the time of an iteration."""
     if found is None or found.what not in ("iteration", "epoch", "iterations", "epochs"):
         return found
+    unit = mark.unit
     if unit == "%":
         return Meaning("skip")
-    if unit in TIME_UNITS and unit != "s" and found.what == "iteration":
+    if unit in TIME_UNITS and (unit != "s" or mark.kind == DEC) and found.what == "iteration":
         return Meaning("step_time", scale=TIME_UNITS[unit])
     return found
 

@@ -16,6 +16,27 @@ _STEP_WORDS = r"(?:steps|iterations|iters|its|batches|minibatches|updates)"
 #: "500 train steps in 151.2 s", "1000 steps take 8.5 seconds": how long so many steps took.
 _STEPS_TAKE = re.compile(rf"(?i)\s+(?:train(?:ing)? )?{_STEP_WORDS}\s+(?:in|take|took|takes|done in)\s+")
 _STEPS = re.compile(rf"(?i)\s?{_STEP_WORDS}\b")
+#: "Time(1000 iters): 5.35s"
+_STEPS_TOOK = re.compile(rf"(?i)\s?{_STEP_WORDS}\s?\)\s*[:=]?\s*")
+#: What stands between a counter and its total, in the languages that the lexicon knows.
+OF = frozenset(
+    (
+        "/",
+        "of",
+        "out of",
+        "\\",
+        "von",
+        "de",
+        "di",
+        "sur",
+        "из",
+        "van",
+        "av",
+        "af",
+        "z",
+        "od",
+    )
+)
 
 
 @dataclass(slots=True)
@@ -73,10 +94,14 @@ class Place:
         return self.bare == "[" and counts and self.follows in "/]-:"
 
     @property
+    def opened(self) -> bool:
+        """Whether a bracket opens right before the number before."""
+        return self.canonical[: self.previous.at].rstrip().endswith("[")
+
+    @property
     def in_list(self) -> bool:
         """`[3, 40]`: both numbers alone in one bracket."""
-        opened = self.canonical[: self.previous.at].rstrip().endswith("[")
-        return self.bare == "," and opened and self.right[:1] == "]"
+        return self.bare == "," and self.opened and self.right[:1] == "]"
 
 
 def _is_total(m: Mark, p: Place) -> bool:
@@ -169,7 +194,8 @@ PLACES = (
         _is_second_rate,
         "step 30 loss 2.31 21889/22994 tok/s",
     ),
-    Stand(lambda m, p: p.bare in ("/", "of", "out of", "\\"), _is_total, "step 3/10"),
+    Stand(lambda m, p: p.bare in OF, _is_total, "step 3/10"),
+    Stand(lambda m, p: p.bare == "|" and p.right[:1] == "]" and p.opened, _is_total, "Epoch: [1 | 164] loss 2.31"),
     Stand(lambda m, p: p.left == "-" and p.previous.kind == m.kind == INT, _is_end_of_range, "steps 12-20"),
     Stand(lambda m, p: m.unit in TIME_UNITS and p.bare == "(", _is_apart, "loss 2.31 (0.5 s)"),
     Stand(
@@ -177,7 +203,7 @@ PLACES = (
         _is_average,
         "loss 2.31 (2.45)",
     ),
-    Stand(lambda m, p: p.bare in ("+/-", "±", "+-", "<", "~"), _is_uncertainty, "loss 2.31 ± 0.05"),
+    Stand(lambda m, p: p.bare in ("+/-", "±", "+-", "<", "~", "(~"), _is_uncertainty, "loss 2.31 ± 0.05"),
     Stand(lambda m, p: p.in_bracket, _is_in_bracket, "Epoch: [0][5/157]"),
     Stand(
         lambda m, p: p.in_list and p.previous.what == "iteration" and p.previous.kind == m.kind == INT,
@@ -193,6 +219,11 @@ PLACES = (
         lambda m, p: p.previous.kind == INT and m.is_time and _STEPS_TAKE.fullmatch(p.left),
         _is_of_many,
         "Step 1000: Ran 500 train steps in 151.2 secs",
+    ),
+    Stand(
+        lambda m, p: p.previous.kind == INT and m.is_time and _STEPS_TOOK.fullmatch(p.left),
+        _is_of_many,
+        "Iter: 1000 Time(1000 iters): 5.35s Loss: 0.15",
     ),
     Stand(
         lambda m, p: m.kind == INT and p.previous.unit in TIME_UNITS and p.bare in ("(", "/") and _STEPS.match(p.right),

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
+from zlib import crc32
 
 from profiler.model import Kind, LossKind, Point, Scope, Throughput, Unit, Value
 from profiler.rules.words import side_of
 from profiler.text.clock import Clock
-from profiler.text.tokens import DUR, duration, matcher, number
+from profiler.text.tokens import DUR, duration, is_duration, matcher, number
+from profiler.text.trials import Tag
 
 #: More of them are no rank.
 _RANK_DIGITS = 9
@@ -70,6 +72,7 @@ class Plan:
     rank: int | None = None  #: token that holds the rank
     fixed_rank: int | None = None  #: a rank spelt within a word (default3)
     source: str = ""  #: pod, host or process that wrote it
+    tag: Tag | None = None  #: says which of several trainings wrote it
     time_is: str = ""  #: what the ambiguous word time means here: step, window, elapsed
     needs_header: bool = False  #: a bar that belongs to training only when an epoch header came before it
     wanted: tuple[int, ...] = ()  #: the numbers of the line that are used; `groups` are their texts
@@ -110,6 +113,8 @@ class Plan:
                 used.add(f.over)
         if self.rank is not None:
             used.add(self.rank)
+        if self.tag is not None:
+            used.update(self.tag.tokens)
         if self.clock is not None:
             used.update(self.clock.tokens)
         return used
@@ -127,7 +132,7 @@ class Plan:
 
     def _shorten(self) -> None:
         """Work out whether lines of this shape can be taken the short way (`Series.goes_on`)."""
-        f = self._counter()
+        f = self._counter() if self.tag is None else None
         steady = [x for x in self.fields if x is not f and x.what in _STEADY]
         if f is None or any(x.token < 0 for x in steady):
             return
@@ -158,6 +163,13 @@ class Plan:
         digits = groups[self.slots[self.rank]].rsplit(",", 1)[-1]
         return int(digits) if len(digits) <= _RANK_DIGITS else None
 
+    def trial_of(self, groups: Sequence[str]) -> int | None:
+        """Which of several trainings wrote the line, as a number; negative: it may be a rank of one."""
+        if self.tag is None:
+            return None
+        text = "\0".join((self.tag.text, *(groups[self.slots[t]] for t in self.tag.tokens)))
+        return crc32(text.encode()) * (1 if self.tag.sure else -1)
+
     def dated(self, groups: Sequence[str]) -> float | None:
         """The line's time where its stamp has a date."""
         read = self.clock.read(groups) if self.clock is not None and not self.undated else None
@@ -171,7 +183,7 @@ class Plan:
         if f.token < 0:
             return f.constant
         text = groups[self.slots[f.token]]
-        value = duration(text) if ":" in text else number(text)
+        value = duration(text) if is_duration(text) else number(text)
         for token, seconds in f.more:
             value += seconds * number(groups[self.slots[token]])
         value *= f.scale
@@ -255,6 +267,7 @@ class Row:
             kind=Kind(self.kind),
             rule=plan.rule,
             rank=self.rank,
+            trial=plan.trial_of(self.groups),
             redrawn=self.redrawn,
             iteration=self.iteration,
             iterations=values.get("iterations"),

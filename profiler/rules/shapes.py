@@ -8,7 +8,7 @@ that keeps coming gets a regular expression of its own. All of this is a cache: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from profiler.rules import generic, tables
@@ -57,13 +57,17 @@ class Wanted:
     fails: tuple[str, ...] = failures.GATES
     triggers: tuple[str, ...] = generic.TRIGGERS
     heads: bool = True
+    #: Words of which a line without numbers, and one with them, holds one where anything can be in it. None: any line.
+    words: Set[bytes] | None = None
+    numbered: Set[bytes] | None = None
 
 
 class Vocabulary:
     """Which texts the blocks of a log may hold, by their words: most that are looked for are in none of them.
 
     A text is searched for a literal at 2 GB/s, which is slow for hundreds of them: only words that no block had before
-    are searched, and without each word of a literal it is in no block.
+    are searched, and without each word of a literal it is in no block. A line that holds none of the words in which
+    one of them was found holds none of them.
     """
 
     def __init__(self, book: RuleBook) -> None:
@@ -73,17 +77,33 @@ class Vocabulary:
         gated = [part for gate in book.gates for need, rules in gate.needs for part in _parts(gate, need, rules)]
         self._sought = tuple(dict.fromkeys((*gated, *_words_of(failures.GATES))))
         self._lowered = tuple(dict.fromkeys(_words_of((*generic.TRIGGERS, *_HEADS))))
+        self._marks = _Marks()
+        self._telling: set[bytes] = set()
+        self._numbered: set[bytes] = set()
         self._wanted: Wanted | None = None
 
     def take(self, block: bytes) -> Wanted:
         """What may be in lines of this block, or of those before."""
-        new = set(block.translate(_BREAKS, _DIGITS).split()) - self._words
+        words = set(block.translate(_BREAKS, _DIGITS).split())
         if len(self._words) > _WORDS:
             self._words.clear()
+            self._telling.clear()
+            self._numbered.clear()
+        new = words - self._words
         self._words |= new
-        if self._learn(b"  ".join(new).decode("latin-1")) or self._wanted is None:
+        text = _listed(new)
+        if self._learn(text) or self._wanted is None:
             self._wanted = self._all_held()
+            known, self._marks = self._marks, _Marks.of(self._wanted)
+            self._tell(_listed(self._words), self._marks.without(known))
+        self._tell(text, self._marks)
         return self._wanted
+
+    def _tell(self, words: str, marks: _Marks) -> None:
+        """Note which of some words hold something that is looked for."""
+        lower = words.lower()
+        self._telling.update(_holding(words, words, marks.cased), _holding(lower, words, marks.lower))
+        self._numbered.update(_holding(lower, words, marks.numbered), self._telling)
 
     def _learn(self, words: str) -> bool:
         """Note which literals are in some words; whether there are new ones."""
@@ -106,11 +126,62 @@ class Vocabulary:
                 gates.append(Gate(gate.text, needs))
         fails = tuple(filter(held, failures.GATES))
         triggers = tuple(t for t in generic.TRIGGERS if held(t, _LOWER))
-        return Wanted(tuple(gates), fails, triggers, any(held(t, _LOWER) for t in _HEADS))
+        heads = any(held(t, _LOWER) for t in _HEADS)
+        if self.book.always:
+            return Wanted(tuple(gates), fails, triggers, heads)
+        return Wanted(tuple(gates), fails, triggers, heads, self._telling, self._numbered)
 
 
 _LOWER = "lower "  #: before a literal that is looked for in small letters
 _HEADS = tuple(word.decode("latin-1") for word in (*tables.MEASURES, *tables.ABROAD))
+
+
+def _each(literals: Iterable[str]) -> Iterator[tuple[str]]:
+    return ((literal,) for literal in literals)
+
+
+def _marks_of(wanted: Iterable[Sequence[str]]) -> frozenset[str]:
+    """Of literals that a line must all hold the longest word, with a break where a word begins or ends there."""
+    return frozenset(max((part for literal in all_ for part in _bounded(literal)), key=len) for all_ in wanted)
+
+
+def _bounded(literal: str) -> Iterator[str]:
+    text = "\n" * literal[:1].isspace() + "\n".join(literal.split()) + "\n" * literal[-1:].isspace()
+    return (text[max(m.start() - 1, 0) : m.end() + 1] for m in re.finditer(r"[^\n]+", text))
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What a word holds that makes its line worth a look."""
+
+    cased: frozenset[str] = frozenset()  #: of rules and failures
+    lower: frozenset[str] = frozenset()  #: of heads, and of the word nan
+    numbered: frozenset[str] = frozenset()  #: of the generic reader, which wants numbers too
+
+    @classmethod
+    def of(cls, wanted: Wanted) -> _Marks:
+        rules = (rule.needs for gate in wanted.gates for _, rules in gate.needs for rule in rules)
+        lower = _marks_of(_each((*(_HEADS if wanted.heads else ()), "nan")))
+        return cls(_marks_of((*rules, *_each(wanted.fails))), lower, _marks_of(_each(wanted.triggers)))
+
+    def without(self, other: _Marks) -> _Marks:
+        return _Marks(self.cased - other.cased, self.lower - other.lower, self.numbered - other.numbered)
+
+
+def _listed(words: Iterable[bytes]) -> str:
+    """Words, each between breaks of its own."""
+    return b"\n\n".join((b"", *words, b"")).decode("latin-1")
+
+
+def _holding(text: str, words: str, marks: Iterable[str]) -> Iterator[bytes]:
+    """The words in which any of the marks stands; `text` is `words`, as they are or in small letters."""
+    for mark in marks:
+        at = text.find(mark)
+        while at >= 0:
+            inside = at + mark.startswith("\n")
+            end = text.find("\n", inside)
+            yield words[text.rfind("\n", 0, inside) + 1 : end].encode("latin-1")
+            at = text.find(mark, end)
 
 
 def _words_of(literals: Iterable[str]) -> Iterator[str]:
@@ -124,6 +195,14 @@ def _parts(gate: Gate, need: str, rules: Iterable[Rule]) -> Iterator[str]:
 def _may_be_head(lower: bytes, *, numbers: bool) -> bool:
     """Whether a line in lower case may be the head of a table."""
     return tables.may_be_head(lower) or (not numbers and tables.may_be_foreign_head(lower))
+
+
+def _triggers(text: str, wanted: Wanted, *, numbered: bool) -> bool:
+    """Whether a line may say something to the generic reader."""
+    lower = text.lower()
+    if not numbered and "nan" not in lower:
+        return False
+    return any(map(lower.__contains__, wanted.triggers)) and may_tell(text)
 
 
 def _alone(rule: Rule, candidates: list[Rule]) -> bool:
@@ -144,11 +223,25 @@ class Shapes:
         self._drawn: dict[str, re.Pattern[str] | None] = {}
         self._block: bytes | None = None
         self._new = 0  #: new shapes in this block
+        self._many = False  #: the block before had many
 
     def block(self, data: bytes | None) -> None:
         """The lines asked next are parts of `data`. None: of any text."""
         self._wanted = self._all
+        self._many = self._new >= _MANY
         self._block, self._new = data, 0
+
+    def silent(self, raw: bytes) -> bool:
+        """Whether a line as it stands in the block is known to say nothing."""
+        wanted = self._wanted
+        if wanted.words is None or wanted.numbered is None:
+            return False
+        key = raw.translate(None, _DIGITS)
+        if key in self._known:
+            return self._known[key] is None
+        silent = (wanted.words if len(key) == len(raw) else wanted.numbered).isdisjoint(key.split())
+        self._new += silent
+        return silent
 
     def of(self, raw: bytes, whole: bool = True) -> Shape | None:
         """The shape of a line; None when nothing can be in it. `whole`: it is as it stands in the block."""
@@ -156,7 +249,10 @@ class Shapes:
         known = self._known
         if key in known:
             return known[key]
-        wanted = self._wanted if whole else self._all
+        wanted = self._ask() if whole else self._all
+        words = wanted.words if len(key) == len(raw) else wanted.numbered
+        if words is not None and words.isdisjoint(key.split()):
+            return None
         shape = self._look(key, raw, wanted) if len(raw) <= LONGEST else None
         if len(key) <= _CACHED_KEY:
             if len(known) >= _CACHE:
@@ -165,17 +261,19 @@ class Shapes:
             known[key] = shape
         return shape
 
-    def _look(self, key: bytes, raw: bytes, wanted: Wanted) -> Shape | None:
+    def _ask(self) -> Wanted:
+        """What is looked for in another new line of this block."""
         self._new += 1
-        if self._new == _MANY and self._block is not None:
+        if self._block is not None and self._new == (1 if self._many else _MANY):
             self._wanted = self._vocabulary.take(self._block)  # worth it when many of its lines are new
+        return self._wanted
+
+    def _look(self, key: bytes, raw: bytes, wanted: Wanted) -> Shape | None:
         text = key.decode("latin-1")
         candidates = self.book.candidates(text, wanted.gates)
         if not text.startswith(_TAGS) and any(_alone(rule, candidates) for rule in candidates if rule.ignores_all):
             return None
-        lower = text.lower()
-        numbered = len(key) < len(raw) or "nan" in lower
-        generic = numbered and any(map(lower.__contains__, wanted.triggers)) and may_tell(text)
+        generic = _triggers(text, wanted, numbered=len(key) < len(raw))
         fails = any(map(text.__contains__, wanted.fails)) and failures.suspects(text)
         heads = wanted.heads and _may_be_head(key.lower(), numbers=len(key) < len(raw))
         if candidates or generic or fails or heads:

@@ -195,7 +195,8 @@ def _head(line: str) -> Table | None:
         return None
     for delimiter in (*_DELIMITERS, "  ", ""):
         names = _cells(line, delimiter)
-        columns = _columns(names) if len(names) > 1 and all(_NAME.match(n) for n in names) else ()
+        named = names[1:] if names[0] == "" and delimiter in _DELIMITERS else names  # an index without a name
+        columns = _columns(names) if len(named) > 1 and all(_NAME.match(n) for n in named) else ()
         if _counts(columns):
             return Table(line, delimiter, columns, tuple(n.strip("\"'") for n in names))
     return None

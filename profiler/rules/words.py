@@ -17,10 +17,15 @@ from profiler.rules.units import EPOCH, LEXICON, SAMPLE_NOUNS, STEP_NOUNS, TIME_
 from profiler.text.tokens import INT
 
 _RATE_ABBREVIATIONS = {
-    "wps": ("throughput", "tokens/s"), "tps": ("throughput", "tokens/s"), "tgs": ("throughput", "tokens/s"),
-    "fps": ("throughput", "samples/s"), "ups": ("step_rate", ""), "sps": ("throughput", "samples/s"),
-    "qps": ("throughput", "samples/s"), "wpb": ("skip", ""),
-}  # fmt: skip
+    "wps": ("throughput", "tokens/s"),
+    "tps": ("throughput", "tokens/s"),
+    "tgs": ("throughput", "tokens/s"),
+    "fps": ("throughput", "samples/s"),
+    "ups": ("step_rate", ""),
+    "sps": ("throughput", "samples/s"),
+    "qps": ("throughput", "samples/s"),
+    "wpb": ("skip", ""),
+}
 
 _VALIDATION = words_for("validation")
 _TRAINING = words_for("training")
@@ -69,6 +74,14 @@ _ITERATION = words_for("iteration")
 _NOT_INDEX = words_for("not_index")
 _MAXIMUM = words_for("maximum")
 _EXTREMES = frozenset(("best", "min", "max", "highest", "lowest"))
+_SEEN = frozenset(
+    (
+        "seen",
+        "processed",
+        "consumed",
+        "done",
+    )
+)
 _OF_TOTALS = words_for("maximum") | words_for("iteration") | words_for("beside_totals")
 _INDEX_SUFFIX = words_for("index_suffix")
 NOT_STEPS = words_for("not_steps")
@@ -83,6 +96,9 @@ def words_of(key: str) -> list[str]:
     out: list[str] = []
     for m in _WORD.finditer(key):
         w = m.group().lower()
+        if w == "entropy" and out and out[-1] == "cross":
+            out[-1] = "crossentropy"
+            continue
         if w.isdigit() and out and (key[m.start() - 1].isalpha() or key[m.start() - 1] in "@-"):
             out[-1] += w
         else:
@@ -107,11 +123,19 @@ def _english(m: re.Match[str]) -> str:
 #: One of these words, or a sign beside which numbers count without one, is in every line that says something.
 _TELLING = frozenset(
     (
-        *_LOSS, *_ACCURACY, *EPOCH, *_ITERATION, *STEP_NOUNS, *SAMPLE_NOUNS, *(f"k{noun}" for noun in SAMPLE_NOUNS),
-        *_RATE_ABBREVIATIONS, *_FOREIGN, *("top", "acc", "prec", "precision", "err", "error", "dt", "bt", "world"),
+        *_LOSS,
+        *_ACCURACY,
+        *EPOCH,
+        *_ITERATION,
+        *STEP_NOUNS,
+        *SAMPLE_NOUNS,
+        *(f"k{noun}" for noun in SAMPLE_NOUNS),
+        *_RATE_ABBREVIATIONS,
+        *_FOREIGN,
+        *("top", "acc", "prec", "precision", "err", "error", "dt", "bt", "world"),
         *("worldsize", "gpu", "gpus", "ngpus", "batchsize", "bsz", "accumulation", "accum", "nproc", "ntasks"),
     )
-)  # fmt: skip
+)
 _SIGNS = re.compile(r"[\[|/<{(]")
 _LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
@@ -135,6 +159,17 @@ def excluded(key: str) -> bool:
 def averaged(key: str) -> bool:
     """Whether the words say that it is an average."""
     return bool(set(words_of(key)) & _AVERAGE)
+
+
+#: cpu_test: what a name ends with says nothing of a side.
+_OF_A_NAME = re.compile(
+    r"(?<![A-Za-z])(?!(?:on|after|before|end|start|begin|the|of|running|full)[_-])[A-Za-z]{2,}[_-](?=[A-Za-z]+:)"
+)
+
+
+def opening_side(text: str) -> str:
+    """The side that the words before a line's first value say; the last word of a name that a colon ends is none."""
+    return side_of(_OF_A_NAME.sub("x", text) if "_" in text or "-" in text else text)
 
 
 def side_of(text: str) -> str:
@@ -302,6 +337,9 @@ def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Mean
     if set(plain[after + 1 :]) & _NOT_LOSS or present & _NOT_ANY_LOSS:
         return None
     kind = LossKind.RUNNING if averaged else None
+    if averaged and after + 1 < len(plain) and plain[after + 1] in _AVERAGE:
+        plain = plain[: after + 1]  # loss_avg_rank: over what it was averaged is no part
+        present = set(plain)
     rest = present - _LOSS - _TOTAL - _AVERAGE - _PLAIN - {"nll", "xent"} - ({"global"} if averaged else set())
     rest = {w for w in rest if not w.endswith("loss") or w[:-4] not in ("", "train", "total", "batch", "avg")}
     if "value" in plain[:after]:
@@ -340,10 +378,15 @@ def _time(plain: list[str], present: set[str], unit: str) -> Meaning | None:
     return Meaning("window_time", scale=scale)
 
 
+def _counting(plain: list[str]) -> str:
+    """The word that says what is counted: of step_in_epoch the first, of epoch_num the one before the last."""
+    if len(plain) == 3 and plain[1] == "in" and plain[0] in _ITERATION:
+        return plain[0]
+    return plain[-2] if plain[-1] in _INDEX_SUFFIX and len(plain) > 1 else plain[-1]
+
+
 def _index(plain: list[str], present: set[str]) -> Meaning | None:
-    last = plain[-1]
-    if last in _INDEX_SUFFIX and len(plain) > 1:
-        last = plain[-2]
+    last = _counting(plain)
     counted = present - {plain[-1]} if last != plain[-1] else present  # epoch_num is an index, num_epochs a total
     total = counted & _MAXIMUM and (plain[-1].endswith("s") or counted & {"max", "maximum", "total", "num"})
     if last in EPOCH:
@@ -365,6 +408,8 @@ def _epoch(plain: list[str], present: set[str], last: str, total: bool) -> Meani
 
 def _size(plain: list[str], present: set[str]) -> Meaning | None:
     joined = "_".join(plain)
+    if plain[-1] in _SEEN and len(plain) > 1 and plain[-2] in SAMPLE_NOUNS:
+        return Meaning("seen", name=joined)
     if joined.endswith("world_size") or joined == "worldsize":
         return Meaning("world")
     if joined in ("nproc_per_node", "gpus_per_node", "ntasks_per_node"):

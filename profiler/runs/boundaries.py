@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from profiler.model import Failure, FailureKind, Run
 from profiler.rules.plan import Plan, Row
+from profiler.runs.at_once import joined, parted
 from profiler.runs.build import build, thin
 from profiler.runs.open_run import Open, Start
 from profiler.runs.series import Position, Series
@@ -239,7 +240,7 @@ class Boundaries:
 
     def _close(self) -> None:
         if len(self.closed) < MAX_RUNS:
-            self.closed.append(build(self.open))
+            self.closed.extend(parted(build(self.open)))
             while sum(len(r.points) for r in self.closed) > CLOSED_POINTS:
                 largest = max(range(len(self.closed)), key=lambda i: len(self.closed[i].points))
                 self.closed[largest] = thin(self.closed[largest])
@@ -252,15 +253,15 @@ class Boundaries:
         """The runs so far, without ending the one being read."""
         run, starts = self.open, self.starts
         if not run.has_points:
-            return self.closed + [_dead(s) for s in starts if s.failure is not None]
+            return joined(self.closed) + [_dead(s) for s in starts if s.failure is not None]
         tail = starts[0] if starts and not starts[0].banner else None
         if tail is not None:
             run = run.view()
             run.failure = tail.failure
             run.announce(tail)
         built = build(run)
-        told = [built] if built.points or built.failure is not None else []
-        return [*self.closed, *told, *(_dead(s) for s in starts if s is not tail and s.failure is not None)]
+        told = parted(built) if built.points or built.failure is not None else []
+        return [*joined([*self.closed, *told]), *(_dead(s) for s in starts if s is not tail and s.failure is not None)]
 
 
 def _ahead(stood: Position, epoch: float | None, iteration: float | None) -> bool:

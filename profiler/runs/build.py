@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from profiler.model import Failure, FailureKind, Kind, Point, Run, Scope, Unit
-from profiler.rules.plan import Field
+from profiler.rules.plan import Field, Row
 from profiler.runs.series import Series
 
 if TYPE_CHECKING:
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 STILL = 3  #: lines of one index from which it is no counter
 FROM_ONE = 8  #: lines of values that one counter above them may be of
+_TOTAL = frozenset(
+    (
+        "total",
+        "overall",
+        "sum",
+    )
+)
+SUMMED, MOST_SUMMED = 3, 16  #: losses of which one may be the sum of the others
+LIKE_THE_SUM = 1e-3  #: a loss this near to the sum is it
 LIKE_THE_CLOCK = 0.25  #: a time this near to what the stamps say is what they say
 
 
@@ -215,10 +224,37 @@ def thin(run: Run) -> Run:
 def _main(losing: list[Series]) -> Series | None:
     """The series whose loss is the training's: a whole before its parts, where it is told about as often."""
     main = max(losing, key=_weight, default=None)
+    alike = [s for s in losing if main is not None and len(losing) > 1 and _weight(s) == _weight(main)]
+    whole = next(filter(_called_total, alike), None) or _sum_of_others(alike)
+    if whole is not None:
+        return whole
     if main is None or main.plan.total:
         return main
     wholes = (s for s in losing if s.plan.total and s.kind == main.kind and 2 * s.loss_positions >= main.loss_positions)
     return max(wholes, key=_weight, default=main)
+
+
+def _called_total(s: Series) -> bool:
+    """Whether the words before its loss say that it is the whole."""
+    name = s.plan.loss.name if s.plan.loss is not None else ""
+    return not _TOTAL.isdisjoint((*s.name.rpartition(":")[2].split(), *name.lower().split()))
+
+
+def _sum_of_others(alike: list[Series]) -> Series | None:
+    """Of losses told as often as each other, the one that was at first, and is at last, the sum of the others."""
+    if not SUMMED <= len(alike) <= MOST_SUMMED:
+        return None
+    ends = [(_loss_of(s.first_row), _loss_of(s.tail[-1] if s.tail else None)) for s in alike]
+    for s, (first, last) in zip(alike, ends, strict=True):
+        sums = [sum(end[i] for end in ends) / 2 for i in (0, 1)]
+        if all(abs(total - own) <= LIKE_THE_SUM * abs(own) for total, own in zip(sums, (first, last), strict=True)):
+            return s if first > 0 and last > 0 else None
+    return None
+
+
+def _loss_of(row: Row | None) -> float:
+    told = None if row is None else row.plan.told(row.plan.loss, row.groups)
+    return told if told is not None else 0.0
 
 
 def _weight(s: Series) -> tuple[bool, int, bool]:

@@ -128,6 +128,7 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
     return {
         "limit": runs.bounds.most,
         "order": runs.order,
+        "tags": [runs.tags, runs.in_turns],
         "days": [runs.days.day, runs.days.last],
         "closed": [_closed(r) for r in runs.bounds.closed],
         "starts": [_start(s) for s in runs.bounds.starts],
@@ -155,6 +156,7 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
 def _load_runs(state: Mapping[str, Any], plans: list[Plan]) -> Runs:
     runs = Runs(state["limit"])
     runs.order = state["order"]
+    runs.tags, runs.in_turns = state.get("tags", ([], False))
     runs.days.day, runs.days.last = state["days"]
     bounds = runs.bounds
     bounds.closed = [_load_closed(r) for r in state["closed"]]

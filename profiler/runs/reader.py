@@ -175,6 +175,9 @@ class LogReader:
 
     def _other(self, number: int, raw: bytes, redrawn: bool, way: Way) -> None:
         """Take a line that is not, or not surely, like the one before."""
+        if self._is_silent(raw):
+            self._unread(number, raw, redrawn)
+            return
         if way.regex is not None:
             m = way.match(raw)
             if m is not None:
@@ -205,6 +208,10 @@ class LogReader:
         elif self.table is None:
             drawn = None if bare is raw else self._shapes.with_bar(hit[0])
             way.turn(*hit, drawn, strip=bare is not raw)
+
+    def _is_silent(self, raw: bytes) -> bool:
+        """Whether a line, which is no row of a table, is known to say nothing."""
+        return self.table is None and not self.bare.alive and self._shapes.silent(raw)
 
     def _hit(self, shape: Shape, text: str, number: int, redrawn: bool) -> tuple[re.Pattern[str], Plan | None] | None:
         """Read a line by the expressions of its shape: the one that knew it, or None."""

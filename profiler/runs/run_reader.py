@@ -16,6 +16,7 @@ from profiler.runs.series import Line, Series
 from profiler.text.clock import Days
 
 NEAR = 40  #: lines within which a value without a counter belongs to the counter before it
+MOST_TAGS = 64  #: trainings told apart that run at once
 BY_ITSELF = 4  #: states of a bar that goes on without a shorter one between them
 _OF_EPOCH = {"epoch_time", "accuracy", "throughput"}
 
@@ -27,6 +28,8 @@ class Runs:
         self.bounds = Boundaries(limit)
         self.days = Days()
         self.order = 0
+        self.tags: list[int] = []  #: of trainings that may run at once, the newest last
+        self.in_turns = False  #: one of them gave way to another and came back
         self.hot: dict[str, Series] = {}  #: series whose next line may only go on
 
     def rows(self, plan: Plan, lines: list[Line], redrawn: bool) -> None:
@@ -90,7 +93,7 @@ class Runs:
         new = Runs(self.bounds.most)
         new.bounds = self.bounds.copy()
         new.days = Days(self.days.day, self.days.last)
-        new.order = self.order
+        new.order, new.tags, new.in_turns = self.order, list(self.tags), self.in_turns
         return new
 
     # --- the short way ------------------------------------------------------------------------------------
@@ -132,9 +135,18 @@ class Runs:
     def _make(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> Row:
         time_s = self._time(plan, groups)
         row = Row(plan, groups, line, plan.rank_of(groups), time_s, redrawn)
+        if plan.tag is not None:
+            row.rank = self._turn(plan.trial_of(groups) or 0)
         row.order = self.order
         self.order += 1
         return row
+
+    def _turn(self, tag: int) -> int | None:
+        """Where trainings take turns each has a counter of its own, as ranks have."""
+        if not self.tags or self.tags[-1] != tag:
+            self.in_turns = self.in_turns or tag in self.tags
+            self.tags = [*(t for t in self.tags if t != tag), tag][-MOST_TAGS:]
+        return abs(tag) if self.in_turns else None
 
     def _time(self, plan: Plan, groups: Sequence[str]) -> float | None:
         read = plan.clock.read(groups) if plan.clock is not None else None
@@ -206,7 +218,7 @@ class Runs:
     def _advance(self, run: Open, series: Series, row: Row, late: bool = False) -> None:
         """Take the row into its series. `late`: another rank's line, behind where the series stands."""
         run.last_line = row.line
-        if row.rank is not None:
+        if row.rank is not None and row.plan.tag is None:
             run.facts.ranks.add(row.rank)
         ordinal = series.advance(row, late, self.bounds.limit)
         plan = row.plan
@@ -255,7 +267,7 @@ class Runs:
     def _validation(self, run: Open, series: Series, row: Row, own: float | None) -> None:
         """A validation point stands where training stands, unless it prints training's own counter."""
         plan = row.plan
-        epoch, iteration = run.position
+        epoch, iteration = _stands(run)
         total = next((plan.value(f, row.groups) for f in plan.fields if f.what == "iterations"), None)
         trained = {s.total for s in run.series.values() if s.kind == "train"}
         series.advances = plan.bar or (total is not None and total not in trained and plan.scope != "run")
@@ -374,6 +386,12 @@ class Runs:
                 facts.numbers[f.what] = max(value, facts.numbers.get(f.what, 0)) if f.what == "world" else value
         if plan.rank is not None:
             facts.ranks.add(plan.rank_of(groups) or 0)
+
+
+def _stands(run: Open) -> tuple[float | None, float | None]:
+    """Where training stands: at its newest point, or at a counter on a line of its own behind that."""
+    announced = run.announced
+    return announced[:2] if announced is not None and announced[2] > run.position_line else run.position
 
 
 def _lasted(run: Open, row: Row) -> float | None:

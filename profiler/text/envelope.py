@@ -18,12 +18,14 @@ from contextlib import suppress
 _WIDE = b"\xef\xbc"
 _NARROW = tuple((wide.encode(), sign) for wide, sign in zip("：，（）／＝［］％", b":,()/=[]%", strict=True))
 
-_BOXED = b'{"log":"'
-_BOX = re.compile(rb'\{"log":("(?:[^"\\]|\\.)*+"),"stream":"\w+"(?:,"attrs":[^}]*\})?,"time":"([^"]{10,40})"\}\s*')
+_BOXED = b'{"log":'
+_BOX = re.compile(
+    rb'\{"log": ?("(?:[^"\\]|\\.)*+"), ?"stream": ?"\w+"(?:, ?"attrs": ?[^}]*\})?, ?"time": ?"([^"]{10,40})"\}\s*'
+)
 #: The same behind the time and the tag of a shipper, with what it added.
 _TAGGED_BOX = re.compile(
     rb"(?=[^{]*?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?))[^{]{0,300}"
-    rb'\{"log":(?P<log>"(?:[^"\\]|\\.)*+"),"stream":"\w+"[,}].*\Z'
+    rb'\{"log": ?(?P<log>"(?:[^"\\]|\\.)*+"), ?"stream": ?"\w+"[,}].*\Z'
 )
 _STREAMS = (b"stdout", b"stderr")
 _STREAM = re.compile(

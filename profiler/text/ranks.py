@@ -66,6 +66,9 @@ _SECONDS = re.compile(rf":::MLL\s(?P<t>{DEC})|:::MLPv[\w.]+\s\w+\s(?P<t2>{DEC})|
 _STAMPED = re.compile(
     rf"\"(?:ts|time|timestamp|_timestamp|created|wall_time|walltime|time_ms)\": ?\"?(?P<t>[{INT}{DEC}])"
 )
+_TAGS = re.compile(rf"(?:[\w./@{INT}-]+\s+){{1,3}}[\[(]?")
+_TAGS_LONG = 60  #: canonical characters of such words
+_SAYS = re.compile(rf"(?i)epoch|step|iter|batch|loss|{DEC}|{DUR}|(?<!\S){INT}(?!\S)")
 _PREFIXES = 12  #: at most so many stand before a text
 _JSON = 1500  #: canonical characters of a JSON line in which it is looked for
 
@@ -122,7 +125,7 @@ class _Head:
     def step(self) -> bool:
         """Go over the next prefix; False: here the text begins."""
         before = self.at
-        if self._over_stamp():
+        if self._over_stamp() or (before == 0 and self._over_tags()):
             return True
         space = len(self.canonical) - len(self.canonical[before:].lstrip(" \t\u3000"))
         if self._over_rank(space):
@@ -134,6 +137,16 @@ class _Head:
         if matched is not None:
             self.at = matched.end()
         return self.at != before
+
+    def _over_tags(self) -> bool:
+        """Go over words that a shipper put before the program's own stamp: pod, container, unit."""
+        if self.found is None or self.found[0].form == "clock" or not 1 < self.found[1] <= _TAGS_LONG:
+            return False
+        tags = self.canonical[: self.found[1]]
+        if not _TAGS.fullmatch(tags) or _SAYS.search(tags):
+            return False
+        self.at = len(tags.rstrip("[( "))
+        return self._over_stamp()
 
     def _over_stamp(self) -> bool:
         opened = _OPEN.match(self.canonical, self.at)

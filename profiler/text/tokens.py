@@ -20,7 +20,7 @@ _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
 _KINDS = {
     INT: r"[1-9]\d{0,2}(?:,\d{3})+(?![\d.])|\d+",
     DEC: r"[1-9]\d{0,2}(?:,\d{3})+\.\d+|\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?",
-    DUR: r"\d+(?::\d\d){1,2}(?:[.,]\d+)?(?!\d|:\d)",
+    DUR: r"\d+(?:(?::\d\d){1,2}(?:[.,]\d+)?(?!\d|:\d)|h\d\d?m(?:\d\d?s)?(?![0-9A-Za-z])|m\d\d?s(?![0-9A-Za-z]))",
 }
 _PLAIN = {
     INT: r"\d+",
@@ -103,9 +103,19 @@ def number(text: str) -> float:
         return float(text.replace(",", ""))
 
 
+def is_duration(text: str) -> bool:
+    """Whether a token is a DUR."""
+    return ":" in text or text[-1:] in ("s", "m")
+
+
+_LETTERED = re.compile(r"(?:(\d+)h)?(\d+)m(?:(\d+)s)?")
+
+
 def duration(text: str) -> float:
-    """Seconds of a DUR token: [h:]mm:ss[.fff]."""
+    """Seconds of a DUR token: [h:]mm:ss[.fff], or 1h02m03s."""
     seconds = 0.0
+    if lettered := _LETTERED.fullmatch(text):
+        text = ":".join(part or "0" for part in lettered.groups())
     for part in text.replace(",", ".").split(":"):
         seconds = seconds * 60 + float(part)
     return seconds
@@ -114,6 +124,7 @@ def duration(text: str) -> float:
 #: The fill of a progress bar: it differs on every line and says nothing that the numbers do not.
 _BLOCKS = re.compile(rb"(?:\xe2[\x94-\x97][\x80-\xbf])+(?:\xe2[\x94-\x97][\x80-\xbf]| )*")
 _BRACKETS = re.compile(rb"\[[=>.]{8,}\]")
+_HASHES = re.compile(rb"\|#{2,}[ .-]*\|")
 _FILL = bytes(range(0x80, 0xC0)) + b"\xe2#=>.- 0123456789"
 
 
@@ -130,6 +141,8 @@ def without_bar(raw: bytes) -> bytes:
         raw = _BLOCKS.sub(b"", raw)
     if b"[=" in raw or b"[." in raw or b"[>" in raw:
         raw = _BRACKETS.sub(b"[]", raw)
+    if b"|#" in raw:
+        raw = _HASHES.sub(b"||", raw)
     return raw
 
 
