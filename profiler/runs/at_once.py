@@ -13,6 +13,7 @@ from itertools import groupby
 from profiler.model import Kind, Point, Run
 
 FEWEST = 2  #: points of training of each
+PROCESSES = 64  #: beyond so many, ranks of one training: each is compared with each
 COMMON = 4  #: positions that two have in common, from which it is told whether they differ
 APART = 0.05  #: and by what share of their losses
 
@@ -29,7 +30,9 @@ def parted(run: Run) -> list[Run]:
     own = _own(run.points, each[0])
     counts = [sum(p.kind is not Kind.VALIDATION for p in points) for points in own.values()]
     in_turns = sum(1 for _ in groupby(tags)) > len(each)
-    if not in_turns or min(counts) < FEWEST or (min(each) < 0 and not _differ(list(own.values()))):
+    if not in_turns or min(counts) < FEWEST:
+        return [run]
+    if min(each) < 0 and (len(each) > PROCESSES or not _differ(list(own.values()))):
         return [run]
     made = [_run(run, tag, points) for tag, points in own.items()]
     last = max(range(len(made)), key=lambda i: made[i].last_line)

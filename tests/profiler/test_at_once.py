@@ -66,6 +66,15 @@ def test_processes_that_differ_now_this_way_and_now_that_are_ranks() -> None:
     assert len({p.epoch for p in run.points}) == 6
 
 
+@pytest.mark.parametrize(("processes", "runs"), [(5, 5), (65, 1)])
+def test_more_processes_than_anybody_compares_are_ranks(processes: int, runs: int) -> None:
+    lines = [
+        f"(train_fn pid={100 + w}) epoch {i} loss {(1 + w) / i:.4f}\n".encode()
+        for i in range(1, 7) for w in range(processes)
+    ]  # fmt: skip
+    assert len(runs_of(lines)) == runs
+
+
 def test_a_tag_that_never_changes_says_nothing() -> None:
     lines = [json.dumps({"run_id": "a", "step": i, "loss": round(2 / i, 4)}).encode() + b"\n" for i in range(1, 9)]
     bare = [json.dumps({"step": i, "loss": round(2 / i, 4)}).encode() + b"\n" for i in range(1, 9)]
