@@ -1,14 +1,15 @@
 """Trainings that ran at once and wrote in turns into one log: from one run as it was read, a run of each.
 
 Each line says whose it is (`text.trials`). Where the tags are of processes that may be ranks of one training, their
-losses decide: ranks differ now this way and now that, trainings of other settings always the same way.
+losses decide: ranks differ now this way and now that, trainings of other settings always the same way. Where hardly a
+position is common, their counters do: those of one training count on together, those of several go forth and back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import combinations, groupby, pairwise
 
 from profiler.model import Kind, Point, Run
 
@@ -16,6 +17,7 @@ FEWEST = 2  #: points of training of each
 PROCESSES = 64  #: beyond so many, ranks of one training: each is compared with each
 COMMON = 4  #: positions that two have in common, from which it is told whether they differ
 APART = 0.05  #: and by what share of their losses
+BACK = 0.25  #: the share of lines that go back, from which two counters are not one
 
 
 def parted(run: Run) -> list[Run]:
@@ -72,16 +74,25 @@ def _goes_on(before: Run, after: Run) -> bool:
 
 
 def _differ(each: Sequence[Sequence[Point]]) -> bool:
-    """Whether the losses of all two of them differ always the same way, and by more than a little."""
+    """Whether the losses of all two of them differ always the same way, and by more than a little, or their counters
+    have nothing in common."""
     curves = [{_position(p): p.losses[0].value for p in points if p.losses and not p.redrawn} for points in each]
-    return all(_apart(a, b) for i, a in enumerate(curves) for b in curves[i + 1 :])
+    pairs = combinations(zip(curves, each, strict=True), 2)
+    return all(
+        _apart(a, b) if len(a.keys() & b.keys()) >= COMMON else _back_and_forth(p, q) for (a, p), (b, q) in pairs
+    )
 
 
 def _apart(a: dict[tuple[float, float], float], b: dict[tuple[float, float], float]) -> bool:
     common = [(a[at], b[at]) for at in a.keys() & b.keys()]
-    if len(common) < COMMON or len({x > y for x, y in common}) > 1:
+    if len({x > y for x, y in common}) > 1:
         return False
     return sum(abs(x - y) for x, y in common) > APART * sum(max(abs(x), abs(y)) for x, y in common)
+
+
+def _back_and_forth(one: Sequence[Point], other: Sequence[Point]) -> bool:
+    both = [_position(p) for p in sorted([*one, *other], key=lambda p: p.line) if p.losses and not p.redrawn]
+    return sum(b < a for a, b in pairwise(both)) > BACK * len(both)
 
 
 def _run(run: Run, tag: int | None, points: Sequence[Point]) -> Run:

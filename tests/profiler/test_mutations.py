@@ -52,10 +52,28 @@ def test_a_log_cut_anywhere_tells_no_number_that_the_whole_does_not(entry: dict[
                 assert last is None or f"{last:g}" in printed or f"{last:.0f}" in printed, (cut, name, last)
 
 
-@pytest.mark.parametrize("tags", [("", ""), ("a-1  | ", "b-1  | "), ("(T pid=1) ", "(T pid=2) ")])
-def test_two_logs_that_take_turns_tell_no_wrong_number(tags: tuple[str, str]) -> None:
+def taking_turns(tags: tuple[str, str]) -> str:
     first = [f"{tags[0]}step {i} loss {3 - i / 100:.3f}" for i in range(1, 30)]
     second = [f"{tags[1]}step {i * 10} loss {5 - i / 50:.3f}" for i in range(1, 30)]
-    for run in read("".join(f"{a}\n{b}\n" for a, b in zip(first, second, strict=True))):
+    return "".join(f"{a}\n{b}\n" for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("tags", [("", ""), ("a-1  | ", "b-1  | ")])
+def test_two_logs_that_take_turns_tell_no_wrong_number(tags: tuple[str, str]) -> None:
+    for run in read(taking_turns(tags)):
         assert run["loss"] is None and run["iterations"] is None
         assert "two logs" in " ".join(run["warnings"])
+
+
+def test_two_logs_of_processes_that_are_named_are_two_runs() -> None:
+    runs = read(taking_turns(("(T pid=1) ", "(T pid=2) ")))
+    assert [(run["iterations"]["last"], run["loss"]["n"], run["loss"]["last"][1]) for run in runs] == [
+        (29, 29, 2.71),
+        (290, 29, 4.42),
+    ]
+
+
+def test_processes_that_count_on_together_are_one_run() -> None:
+    lines = [f"(T pid={1 + i % 2}) step {10 * i} loss {3 - i / 100:.3f}\n" for i in range(1, 30)]
+    (run,) = read("".join(lines))
+    assert (run["iterations"]["last"], run["loss"]["n"]) == (290, 29)
