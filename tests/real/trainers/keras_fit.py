@@ -115,7 +115,7 @@ def loop(options):
                 f"{seconds[-1]:.3f} sec/batch)",
                 flush=True,
             )
-    return {"seconds": seconds, "epochs": []}
+    return {"seconds": seconds[::10], "epochs": []}  # of those that the log tells of: on a busy machine others differ
 
 
 def main():
