@@ -38,7 +38,7 @@ hand_back() {
       if (word[i] == "held=1") arrived = 1
       if (word[i] ~ /^mail=[0-9]+$/) mail = substr(word[i], 6) + 0
     }
-    # Another begin time than the module's, of a job that never ran, is an administrator's.
+    # Of a job that never ran: another begin time than that of the module was given by an administrator.
     if ($4 + 0 == 0 && $5 + 0 > now + 0 && $5 - $6 < 365 * 86400) start = "uts" $5
     each = int(cpus / nodes); if (each < 1) each = 1
     shape = ""
