@@ -230,9 +230,10 @@ def test_a_requeue_by_anybody_comes_back_held_and_lost(cluster: Driver) -> None:
 
 def test_an_administrators_release_of_a_queued_job_is_taken_back(cluster: Driver) -> None:
     job = cluster.submit("freed", gpus=(1, 4))
-    scontrol(cluster, "update", f"jobid={number(job)}", "StartTime=now+1hour")
+    scontrol(cluster, "update", f"jobid={number(job)}", "StartTime=now+30")  # till then Slurm itself keeps it
     scontrol(cluster, "release", number(job))
     cluster.until("held again", lambda: held(cluster, job))
+    cluster.until("it waits for us again", lambda: job_in(cluster.observe().jobs, job) is not None)
     assert cluster.job(job).state is JobState.QUEUED
 
 
