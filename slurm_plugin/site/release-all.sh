@@ -15,9 +15,9 @@ scontrol show config | grep -qi '^PriorityType.*multifactor' && factor=" SiteFac
 now=$(date +%s)
 hand_back() {
   # An array that waits is one record, and stays one; its list of tasks is not to be cut off.
-  SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue -h -a -t all \
-    -O "JobArrayID:|,State:|,PriorityLong:|,restartcnt:|,EligibleTime:|,SubmitTime:|,admin_comment:|" |
-    awk -F'|' -v now="$now" -v holds="$spool/holds" -v factor="$factor" '
+  jobs=$(SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue -h -a -t all \
+    -O "JobArrayID:|,State:|,PriorityLong:|,restartcnt:|,EligibleTime:|,SubmitTime:|,admin_comment:|") || return
+  orders=$(printf '%s\n' "$jobs" | awk -F'|' -v now="$now" -v holds="$spool/holds" -v factor="$factor" '
   BEGIN {
     kinds = split("BEGIN END FAIL REQUEUE TIME_LIMIT TIME_LIMIT_90 TIME_LIMIT_80 TIME_LIMIT_50 STAGE_OUT " \
       "ARRAY_TASKS INVALID_DEPEND", kind, " ")
@@ -61,7 +61,8 @@ hand_back() {
   }
   $3 + 0 == 0 && ($2 == "RUNNING" || $2 == "CONFIGURING" || $2 == "SUSPENDED") { printf "release %s\n", $1 }
   END { if (left != "") print "release-all.sh: left held, by their owners or an administrator: " left > "/dev/stderr" }
-' | scontrol > /dev/null
+') || return
+  printf '%s\n' "$orders" | scontrol > /dev/null
 }
 # A job that starts or ends between the look and its update makes scontrol fail; the next look does not find it waiting.
 hand_back || { sleep 1; hand_back; } || { sleep 2; hand_back; }

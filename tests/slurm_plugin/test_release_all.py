@@ -1,0 +1,39 @@
+"""The script that hands jobs back without Python, at the commands that it calls: what real Slurm makes of its orders is
+seen in `tests/real`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "slurm_plugin/site/release-all.sh"
+#: JobArrayID, State, PriorityLong, restartcnt, EligibleTime, SubmitTime, admin_comment
+PARKED = "7|PENDING|100|0|9999999999|9968377599|horae=abc,gpus=2,nodes=1,cpus=2,shape=own|"
+GIVEN = "8|PENDING|100|0|9999999999|9999999000|horae=abd,gpus=2,nodes=1,cpus=2,shape=own|"
+STRANGER = "9|PENDING|0|0|N/A|9999999000||"
+
+
+def handed_back(folder: Path, squeue: str) -> tuple[int, list[str]]:
+    """The script's exit code, and what scontrol was told."""
+    commands, told = folder / "bin", folder / "told"
+    commands.mkdir()
+    for name, text in {"squeue": squeue, "scontrol": f'[ "$1" = show ] || cat >> {told}'}.items():
+        (commands / name).write_text(f"#!/bin/sh\n{text}\n")
+        (commands / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", SCRIPT, folder / "spool"], env=env, capture_output=True, text=True, check=False)
+    return done.returncode, [line for line in (told.read_text() if told.exists() else "").splitlines() if line]
+
+
+def test_each_job_of_ours_is_given_its_time_again(tmp_path: Path) -> None:
+    rows = "\n".join((PARKED, GIVEN, STRANGER))
+    assert handed_back(tmp_path, f"cat <<'EOF'\n{rows}\nEOF") == (
+        0,
+        ["update jobid=7 StartTime=now", "update jobid=8 StartTime=uts9999999999"],
+    )
+
+
+def test_where_the_jobs_cannot_be_read_it_says_so_by_its_exit_code(tmp_path: Path) -> None:
+    code, told = handed_back(tmp_path, f"echo '{PARKED}'; exit 1")
+    assert (code != 0, told) == (True, [])
