@@ -109,8 +109,8 @@ class PrivateSlurm:
 
     # --- its daemons, one by one: bad days need that ---
 
-    def start_controller(self) -> None:
-        self.run(["slurmctld"])
+    def start_controller(self, *options: str) -> None:
+        self.run(["slurmctld", *options])
 
     def start_node(self, name: str, *options: str) -> None:
         self.run(["slurmd", "-N", name, *options, "-d", str(self._sbin() / "slurmstepd")])

@@ -302,19 +302,16 @@ def test_a_stop_that_was_asked_for_survives_the_arbiter(cluster: Driver) -> None
     assert cluster.wait(job, JobState.STOPPED).epoch == 1
 
 
-def _until_saved(cluster: Private, partition: str) -> None:
-    """slurmctld writes its state with a delay: until the test's partition, and jobs after it, are on disk."""
+def _until_saved(cluster: Private, partition: str, job: str) -> None:
+    """slurmctld writes its state with a delay: until the test's partition, and the job as it is now, are on disk."""
     folder, since = cluster.lab.folder, time.time()
+    cluster.lab.run(["scontrol", "update", f"jobid={job}", "JobName=steady"])  # else it may have nothing to write
 
     def saved() -> bool:
         files = {path.name: path for path in folder.rglob("*_state")}
         if not {"part_state", "job_state"} <= set(files):
             return False
-        there = partition.encode() in files["part_state"].read_bytes()
-        # the partition may have been written before the test asked; the job is in whatever was written from now on
-        return there and (
-            files["job_state"].stat().st_mtime > since or partition.encode() in files["job_state"].read_bytes()
-        )
+        return partition.encode() in files["part_state"].read_bytes() and files["job_state"].stat().st_mtime > since
 
     wait_for("slurmctld has saved its state", saved, 60)
 
@@ -333,7 +330,7 @@ def test_a_controller_that_is_away_is_try_later_and_loses_nothing(private: Drive
     h = harness(private)
     assert isinstance(h.cluster, Private)
     job = private.running("steady")
-    _until_saved(h.cluster, h.partition)
+    _until_saved(h.cluster, h.partition, number(job))
     h.cluster.lab.kill("slurmctld")
     try:
         with pytest.raises(TryLater):
@@ -342,7 +339,8 @@ def test_a_controller_that_is_away_is_try_later_and_loses_nothing(private: Drive
             private.port.start(job, private_shape(job), 2)
         private.port.checkpoint_and_stop(job, 60.0)  # needs no slurmctld: the stop file
     finally:
-        h.cluster.lab.start_controller()
+        # A site's partitions are in its slurm.conf. This one is not: without -R it is gone, and Slurm fails its jobs.
+        h.cluster.lab.start_controller("-R")
         _until_nodes_are_back(h.cluster)
     seen = private.wait(job, JobState.STOPPED)
     assert seen.exit_code == 86
