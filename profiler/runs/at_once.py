@@ -7,7 +7,7 @@ position is common, their counters do: those of one training count on together, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, groupby, pairwise
 
@@ -30,16 +30,22 @@ def parted(run: Run) -> list[Run]:
     if len(each) == 1:
         return [replace(run, trial=each[0])]
     own = _own(run.points, each[0])
-    counts = [sum(p.kind is not Kind.VALIDATION for p in points) for points in own.values()]
-    in_turns = sum(1 for _ in groupby(tags)) > len(each)
-    if not in_turns or min(counts) < FEWEST:
-        return [run]
-    if min(each) < 0 and (len(each) > PROCESSES or not _differ(list(own.values()))):
+    if not _took_turns(tags, own) or (min(each) < 0 and not _are_trainings(list(own.values()))):
         return [run]
     made = [_run(run, tag, points) for tag, points in own.items()]
     last = max(range(len(made)), key=lambda i: made[i].last_line)
     made[last] = replace(made[last], failure=run.failure, last_line=run.last_line)
     return made
+
+
+def _took_turns(tags: Sequence[int], own: Mapping[int, Sequence[Point]]) -> bool:
+    counts = [sum(p.kind is not Kind.VALIDATION for p in points) for points in own.values()]
+    return min(counts) >= FEWEST and sum(1 for _ in groupby(tags)) > len(own)
+
+
+def _are_trainings(each: Sequence[Sequence[Point]]) -> bool:
+    """Of processes, and not ranks of one training."""
+    return len(each) <= PROCESSES and _differ(each)
 
 
 def joined(runs: Sequence[Run]) -> list[Run]:
