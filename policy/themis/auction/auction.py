@@ -8,9 +8,9 @@ Winner determination maximises the product of 1/rho, as the sum of logarithms:
           chunks placed fit the nodes of each class   volume, and for every size the bins it can still use
           GPUs of a tenant's apps <= its cap
 
-The class rows are necessary, and for the usual node sizes sufficient; a choice that does not go onto named nodes
-after all (`policy.themis.auction.realise`) is cut off and the program solved again, so the optimum is one that can
-be had.
+The class rows are necessary, and for the usual node sizes sufficient. A choice that does not go onto named nodes after
+all (`policy.themis.auction.realise`) has the program made with exact ones (`policy.themis.auction.capacity`) where they
+are known, and is cut off where they are not: so the optimum is one that can be had.
 Of several optima, the one in which bidders gain most who come first in the tie order: always among bidders with equal
 tables; among others in programs of up to `SETTLED` rows, beyond which the solver's (repeatable) choice stands.
 Bidders that share no class and no tenant's cap are separate programs.
@@ -43,7 +43,7 @@ from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend, Constraint, Progr
 from policy.themis.auction.bidders import Cap, apart, contenders, kind
 from policy.themis.auction.capacity import Parts, add_capacity
 from policy.themis.auction.knapsack import Knapsack, settled
-from policy.themis.auction.realise import Order, Quotas, Wins, goes, goes_simply, realise
+from policy.themis.auction.realise import Order, Quotas, Undecided, Wins, goes, goes_simply, realise
 from policy.themis.auction.rows import Bid, Demand, PerGpu, Row
 from policy.themis.offer import NodeClass, Offer
 
@@ -135,6 +135,9 @@ class _Market:
     x: dict[tuple[str, int], Variable] = field(default_factory=dict)
     spread: dict[tuple[tuple[int, ...], Gpus, PerGpu], dict[int, Variable]] = field(default_factory=dict)
     cuts: list[Constraint] = field(default_factory=list)
+    sure: frozenset[str] = frozenset()  #: bidders that must win
+    exact: bool = False  #: the program's rows of the classes: a choice showed that the simple ones do not do
+    undecided: bool = False  #: of a choice that was cut off it is not proven that it does not go
     least: float | None = None  #: settling a tie: the optimum, which must stay
     knapsack: Knapsack | None = None
     below: float = field(default_factory=lambda: BELOW)
@@ -157,6 +160,8 @@ class _Market:
         if contested and termination is Termination.OPTIMAL and small:
             chosen, quotas = self._settled(chosen, quotas)
         chosen = self._tie_order(chosen)
+        if not self._goes(chosen, quotas):  # a limit ended the program that would have placed the rows now exchanged
+            chosen, result_gap, termination = self._fitting(chosen), None, Termination.FEASIBLE
         value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
         fraction, weight = {}, {b.app: b.weight for b in self.bids}
         unproven: dict[str, float] = {}  #: by how much c may be too large, relative
@@ -214,7 +219,10 @@ class _Market:
                     demand_of[key] = (d, bid.need)
                     into = asked.setdefault(key, {})
                     into[v] = into.get(v, 0.0) + d.times
-            program.at_most(mine, 1)
+            if bid.app in self.sure:
+                program.equal(mine, 1)
+            else:
+                program.at_most(mine, 1)
         placed: dict[int, Parts] = {}
         for key, row_vars in asked.items():
             demand, need = demand_of[key]
@@ -232,7 +240,7 @@ class _Market:
                 placed.setdefault(i, []).append(({z: 1.0}, demand, need))
             program.equal(balance, 0)
         for i, parts in sorted(placed.items()):
-            add_capacity(program, self.classes[i], parts)
+            add_capacity(program, self.classes[i], parts, exact=self.exact)
         for cap in self.caps:
             taken = {
                 self.x[b.app, r]: float(row.gpus)
@@ -278,36 +286,65 @@ class _Market:
         for choice in choices[:1] if worth_it else ():
             bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
             answer = self._core(bids)
-            gap = short + max(most - self._value(answer[0]), 0.0)
+            worth = self._value(answer[0])
+            gap = short + max(most - worth, 0.0)
             if answer[2] is Termination.OPTIMAL and gap <= (CLOSE if len(self.bids) > MANY else 1e-9):
-                return answer[0], *_proven(most, gap if gap > 1e-9 else 0.0), answer[3]
+                return answer[0], *_proven(worth, gap if gap > 1e-9 else 0.0), answer[3]
             self.unplaced += 1
-        if not choices or short > 0:  # the tables are windows, and prove nothing here
+        if not choices:  # the tables are windows, and hold none
             return self._solve(without, known)
+        if short > 0:
+            return self._known(self._solve(without, known), without, known, most + short)
         below = self.below
         found: Answer | None = None
         while True:
-            bids = self.knapsack.within(without, most - below - 1e-9)
+            bids, sure = self.knapsack.within(without, most - below - 1e-9)
             if 2 * sum(len(b.rows) for b in bids) > sum(len(b.rows) for b in self.bids):
-                return self._solve(without, known)
-            answer = self._core(bids)
+                return self._known(self._solve(without, known), without, known, most)
+            answer = self._core(bids, sure)
+            if answer[2] is Termination.INFEASIBLE:
+                below *= 4
+                continue
             gap = most - self._value(answer[0])
             if found is None or self._value(answer[0]) >= self._value(found[0]):
                 found = answer
-            if answer[2] is not Termination.OPTIMAL:  # out of time: the best so far, not proven
-                return (*found[:2], answer[2], found[3])
+            if answer[2] is not Termination.OPTIMAL:
+                return self._known((*found[:2], answer[2], found[3]), without, known, most)
             if gap <= below:
                 self.below = max(BELOW, 1.05 * gap)  # the next solve is much alike
                 return answer
             below = min(gap, 4 * below)
 
-    def _core(self, bids: Sequence[Bid]) -> Answer:
+    def _known(self, answer: Answer, without: str | None, known: Mapping[str, Row], bound: float) -> Answer:
+        """Of a program that a limit ended: its best answer or the known one. None is worth more than `bound`."""
+        if answer[2] is Termination.OPTIMAL:
+            return answer
+        rows, _, _, quotas = answer
+        others = {a: r for a, r in known.items() if a != without}
+        if self._value(others) > self._value(rows):
+            rows, quotas = others, EMPTY
+        worth = self._value(rows)
+        return rows, *_proven(worth, max(bound - worth, 0.0)), quotas
+
+    def _core(self, bids: Sequence[Bid], sure: frozenset[str] = frozenset()) -> Answer:
         """The program's optimum over these rows."""
         left = max(self.time_limit_s - self.spent, 0.05)
-        core = _Market(bids, self.classes, self.offered, self.caps, self.log_null, self.seed, left, self.backend)
+        core = _Market(
+            bids,
+            self.classes,
+            self.offered,
+            self.caps,
+            self.log_null,
+            self.seed,
+            left,
+            self.backend,
+            sure=sure,
+            exact=self.exact,
+        )
         answer = core._solve(None)
         self.spent += core.spent
         self.late |= core.late
+        self.exact |= core.exact
         self.solves += 1
         return answer
 
@@ -318,6 +355,7 @@ class _Market:
         """The program's optimum without one bidder (None: with all). `known`: an answer to begin from."""
         if not self.x:
             self._build()
+        exact = self.exact
         fixed = [v for (app, _), v in self.x.items() if app == without]
         for v in fixed:
             self.program.set_bounds(v, 0, 0)
@@ -342,10 +380,15 @@ class _Market:
         self.spent += result.seconds
         self.late |= result.clock
         self.solves += 1
+        if self.exact and not exact:
+            self.program, self.x, self.spread = Program(), {}, {}
+            return self._solve(without, known)
         chosen = self._chosen(result.__getitem__) if result.has_solution else {}
         if not result.optimal:
             chosen = self._fitting(chosen)
         quotas = self._quotas(result.__getitem__) if result.optimal else EMPTY
+        if result.optimal and self.undecided:
+            return chosen, None, Termination.FEASIBLE, quotas
         return chosen, result.gap, result.termination, quotas
 
     def _chosen(self, value: Value) -> dict[str, Row]:
@@ -355,9 +398,13 @@ class _Market:
         return {key: {i: round(value(z)) for i, z in by_class.items()} for key, by_class in self.spread.items()}
 
     def _separate(self, result: Result) -> Iterable[Constraint]:
-        """Nothing, where the choice goes onto named nodes; else the row that forbids it."""
+        """Nothing, where the choice goes onto named nodes, or is the first that does not; else the row that forbids
+        it."""
         chosen = self._chosen(result.__getitem__)
         if self._goes(chosen, self._quotas(result.__getitem__)):
+            return []
+        if not self.exact:
+            self.exact = True
             return []
         for app in list(chosen):  # as few rows as cause it: a stronger cut
             fewer = {a: r for a, r in chosen.items() if a != app}
@@ -372,7 +419,11 @@ class _Market:
         return [Order(b.app, chosen[b.app].demands, b.need) for b in self.bids if b.app in chosen]
 
     def _goes(self, chosen: Mapping[str, Row], quotas: Quotas = EMPTY) -> bool:
-        return goes(self._orders(chosen), self.classes, self.offered, quotas)
+        try:
+            return goes(self._orders(chosen), self.classes, self.offered, quotas)
+        except Undecided:
+            self.undecided = True
+            return False
 
     def _fitting(self, chosen: dict[str, Row]) -> dict[str, Row]:
         """An incumbent, less the rows (least gain first) that keep it off the nodes."""
