@@ -44,7 +44,7 @@ from policy.themis.auction.bidders import Cap, apart, contenders, kind
 from policy.themis.auction.capacity import Parts, add_capacity
 from policy.themis.auction.knapsack import Knapsack, settled
 from policy.themis.auction.realise import Order, Quotas, Undecided, Wins, goes, goes_simply, realise
-from policy.themis.auction.rows import Bid, Demand, PerGpu, Row
+from policy.themis.auction.rows import Bid, Demand, PerGpu, Row, met_by
 from policy.themis.offer import NodeClass, Offer
 
 #: Programs of up to this many rows settle ties between unlike bids in the tie order, by one more solve.
@@ -282,13 +282,18 @@ class _Market:
                 self.solves += 1
                 return rows, *_proven(most, short), EMPTY
             self.misses += 1
-        worth_it = len(self.bids) > MANY or (short <= 0 and self.unplaced < UNPLACED)
+        many = len(self.bids) > MANY
+        if many and choices:
+            near = self._known(({}, None, Termination.FEASIBLE, EMPTY), without, known, most + short)
+            if most + short - self._value(near[0]) <= CLOSE:
+                return near
+        worth_it = self.unplaced < UNPLACED and (many or short <= 0)
         for choice in choices[:1] if worth_it else ():
             bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
             answer = self._core(bids)
             worth = self._value(answer[0])
             gap = short + max(most - worth, 0.0)
-            if answer[2] is Termination.OPTIMAL and gap <= (CLOSE if len(self.bids) > MANY else 1e-9):
+            if answer[2] is Termination.OPTIMAL and gap <= (CLOSE if many else 1e-9):
                 return answer[0], *_proven(worth, gap if gap > 1e-9 else 0.0), answer[3]
             self.unplaced += 1
         if not choices:  # the tables are windows, and hold none
@@ -320,11 +325,26 @@ class _Market:
         if answer[2] is Termination.OPTIMAL:
             return answer
         rows, _, _, quotas = answer
-        others = {a: r for a, r in known.items() if a != without}
+        others = self._instead(without, known)
         if self._value(others) > self._value(rows):
             rows, quotas = others, EMPTY
         worth = self._value(rows)
         return rows, *_proven(worth, max(bound - worth, 0.0)), quotas
+
+    def _instead(self, without: str | None, known: Mapping[str, Row]) -> dict[str, Row]:
+        """The known answer with another bidder in the place of one: the one that gains most by it."""
+        others = {a: r for a, r in known.items() if a != without}
+        if without is None or without not in known:
+            return others
+        needs = {b.app: b.need for b in self.bids}
+        most, better = 0.0, others
+        for bid in self.bids:
+            fits = all(a <= b for a, b in zip(bid.need, needs[without], strict=True))
+            for row in bid.rows if fits and bid.app != without else ():
+                gain = self.gain(bid, row) - (self.gain(bid, others[bid.app]) if bid.app in others else 0.0)
+                if gain > most and met_by(row, known[without]) and self._within_caps({**others, bid.app: row}):
+                    most, better = gain, {**others, bid.app: row}
+        return better
 
     def _core(self, bids: Sequence[Bid], sure: frozenset[str] = frozenset()) -> Answer:
         """The program's optimum over these rows."""
@@ -387,7 +407,7 @@ class _Market:
         if not result.optimal:
             chosen = self._fitting(chosen)
         quotas = self._quotas(result.__getitem__) if result.optimal else EMPTY
-        if result.optimal and self.undecided:
+        if self.undecided:  # what was cut off may go after all
             return chosen, None, Termination.FEASIBLE, quotas
         return chosen, result.gap, result.termination, quotas
 
