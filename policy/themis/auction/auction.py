@@ -42,7 +42,7 @@ from policy.model import EMPTY, Gpus, Seconds, Termination
 from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend, Constraint, Program, Result, Variable
 from policy.themis.auction.bidders import Cap, apart, contenders, kind
 from policy.themis.auction.capacity import Parts, add_capacity
-from policy.themis.auction.knapsack import Knapsack, settled
+from policy.themis.auction.knapsack import Choice, Knapsack, settled
 from policy.themis.auction.realise import Order, Quotas, Undecided, Wins, goes, goes_simply, realise
 from policy.themis.auction.rows import Bid, Demand, PerGpu, Row, met_by
 from policy.themis.offer import NodeClass, Offer
@@ -61,6 +61,8 @@ BELOW = 0.006
 Value = Callable[[Variable], float]
 #: Rows by app, gap, how the solve ended, quotas.
 Answer = tuple[dict[str, Row], float | None, Termination, Quotas]
+#: No answer yet.
+NOTHING: Answer = ({}, None, Termination.FEASIBLE, EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,53 +270,63 @@ class _Market:
         """
         if self.knapsack is None:
             return self._solve(without, known)
-        started, most, short = time.perf_counter(), 0.0, 0.0
-        choices = []
-        for choice, short in self.knapsack.best(without):
-            choices.append(choice)
-            rows = settled(choice, self.classes)
-            most = sum(option.gain for option in choice.values())
-            close = short <= 0 or len(self.bids) > MANY
+        answer, choice, bound = self._simply(self.knapsack, without)
+        if answer is not None:
+            return answer
+        if not choice:  # the tables are windows, and hold none
+            return self._solve(without, known)
+        many, proven = len(self.bids) > MANY, bound <= sum(option.gain for option in choice.values())
+        if many:
+            near = self._known(({}, None, Termination.FEASIBLE, EMPTY), without, known, bound)
+            if bound - self._value(near[0]) <= CLOSE:
+                return near
+        if self.unplaced < UNPLACED and (many or proven):
+            rows, _, how, quotas = self._core(
+                [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
+            )
+            gap = max(bound - self._value(rows), 0.0)
+            if how is Termination.OPTIMAL and gap <= (CLOSE if many else 1e-9):
+                return rows, *_proven(self._value(rows), gap if gap > 1e-9 else 0.0), quotas
+            self.unplaced += 1
+        if not proven:
+            return self._known(self._solve(without, known), without, known, bound)
+        return self._narrowed(self.knapsack, without, known, bound)
+
+    def _simply(self, knapsack: Knapsack, without: str | None) -> tuple[Answer | None, Choice, float]:
+        """The knapsack's best choice, as an answer where its rows go in the simple order, and a bound of all others."""
+        started, bound = time.perf_counter(), 0.0
+        first: Choice = EMPTY
+        for choice, short in knapsack.best(without):
+            first = first or choice
+            bound = sum(option.gain for option in choice.values()) + short
             if self.misses >= MISSES:
                 break
+            rows = settled(choice, self.classes)
+            close = short <= 0 or len(self.bids) > MANY
             if close and self._within_caps(rows) and goes_simply(self._orders(rows), self.classes, self.offered):
                 self.spent += time.perf_counter() - started
                 self.solves += 1
-                return rows, *_proven(most, short), EMPTY
+                return (rows, *_proven(bound - short, short), EMPTY), choice, bound
             self.misses += 1
-        many = len(self.bids) > MANY
-        if many and choices:
-            near = self._known(({}, None, Termination.FEASIBLE, EMPTY), without, known, most + short)
-            if most + short - self._value(near[0]) <= CLOSE:
-                return near
-        worth_it = self.unplaced < UNPLACED and (many or short <= 0)
-        for choice in choices[:1] if worth_it else ():
-            bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
-            answer = self._core(bids)
-            worth = self._value(answer[0])
-            gap = short + max(most - worth, 0.0)
-            if answer[2] is Termination.OPTIMAL and gap <= (CLOSE if many else 1e-9):
-                return answer[0], *_proven(worth, gap if gap > 1e-9 else 0.0), answer[3]
-            self.unplaced += 1
-        if not choices:  # the tables are windows, and hold none
-            return self._solve(without, known)
-        if short > 0:
-            return self._known(self._solve(without, known), without, known, most + short)
+        return None, first, bound
+
+    def _narrowed(self, knapsack: Knapsack, without: str | None, known: Mapping[str, Row], bound: float) -> Answer:
+        """The program's optimum over the rows that a choice worth little less than `bound` can contain."""
         below = self.below
         found: Answer | None = None
         while True:
-            bids, sure = self.knapsack.within(without, most - below - 1e-9)
+            bids, sure = knapsack.within(without, bound - below - 1e-9)
             if 2 * sum(len(b.rows) for b in bids) > sum(len(b.rows) for b in self.bids):
-                return self._known(self._solve(without, known), without, known, most)
+                return self._known(self._solve(without, known), without, known, bound)
             answer = self._core(bids, sure)
             if answer[2] is Termination.INFEASIBLE:
                 below *= 4
                 continue
-            gap = most - self._value(answer[0])
+            gap = bound - self._value(answer[0])
             if found is None or self._value(answer[0]) >= self._value(found[0]):
                 found = answer
             if answer[2] is not Termination.OPTIMAL:
-                return self._known((*found[:2], answer[2], found[3]), without, known, most)
+                return self._known((*found[:2], answer[2], found[3]), without, known, bound)
             if gap <= below:
                 self.below = max(BELOW, 1.05 * gap)  # the next solve is much alike
                 return answer
@@ -386,13 +398,7 @@ class _Market:
             seed=self.seed,
             separate=self._separate,
             first=self.cuts,
-            start={
-                self.x[b.app, r]: float(b.app != without and known.get(b.app) == row)
-                for b in self.bids
-                for r, row in enumerate(b.rows)
-            }
-            if known
-            else None,
+            start=self._start(without, known),
             heuristics=False,
         )
         for v in fixed:
@@ -410,6 +416,13 @@ class _Market:
         if self.undecided:  # what was cut off may go after all
             return chosen, None, Termination.FEASIBLE, quotas
         return chosen, result.gap, result.termination, quotas
+
+    def _start(self, without: str | None, known: Mapping[str, Row]) -> dict[Variable, float] | None:
+        """A known answer, less the row of one bidder, in the program's variables."""
+        if not known:
+            return None
+        rows = {b.app: b.rows for b in self.bids}
+        return {v: float(app != without and known.get(app) == rows[app][r]) for (app, r), v in self.x.items()}
 
     def _chosen(self, value: Value) -> dict[str, Row]:
         return {bid.app: row for bid in self.bids for r, row in enumerate(bid.rows) if value(self.x[bid.app, r]) > 0.5}

@@ -9,8 +9,9 @@ places the rows or proves that they do not go together, which the auction learns
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 
 from policy.model import EMPTY, Gpus, NodeName, Termination
@@ -88,9 +89,7 @@ def realise(
 
 def goes(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, quotas: Quotas = EMPTY) -> bool:
     """True if the orders fit together. Raises Undecided."""
-    if quotas and _greedy(orders, classes, offered, sticky=False, quotas=quotas) is not None:
-        return True
-    return realise(orders, classes, offered) is not None
+    return realise(orders, classes, offered, quotas) is not None
 
 
 def goes_simply(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> bool:
@@ -237,13 +236,7 @@ class _Filled:
 
     def placed(self, orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> Wins:
         room = _room(classes, offered)
-        places: dict[tuple[int, Gpus], list[NodeName]] = {}  #: for chunks of several GPUs
-        for i, ways in self.ways.items():
-            nodes = iter(classes[i].nodes)
-            for v, way in ways.items():
-                for node in [next(nodes) for _ in range(round(self.result[v]))]:
-                    for size, n in way.items():
-                        places.setdefault((i, size), []).extend([node] * n)
+        wide = self._wide(classes)
         left = {(key, i): round(self.result[v]) for key, by_class in self.chunks.items() for i, v in by_class.items()}
         parts = [(o, d) for o in orders for d in o.demands]
         for order, demand in sorted(parts, key=lambda p: -p[1].chunk):
@@ -252,16 +245,21 @@ class _Filled:
                 here = min(left[key, i], missing)
                 left[key, i] -= here
                 missing -= here
-                if demand.chunk > 1:
-                    for _ in range(here):
-                        room.take(order.app, places[i, demand.chunk].pop(), demand.chunk, order.need)
-                    continue
-                for node in classes[i].nodes:
-                    gpus = min(room.most(node, order.need), here)
-                    if gpus > 0:
-                        room.take(order.app, node, gpus, order.need)
-                        here -= gpus
+                singles = (n for n in classes[i].nodes for _ in range(room.most(n, order.need)))
+                for node in islice(wide.get((i, demand.chunk), singles), here):
+                    room.take(order.app, node, demand.chunk, order.need)
         return room.taken
+
+    def _wide(self, classes: Sequence[NodeClass]) -> dict[tuple[int, Gpus], Iterator[NodeName]]:
+        """Nodes for chunks of several GPUs, by class and size; a node for each chunk that it holds."""
+        places: dict[tuple[int, Gpus], list[NodeName]] = {}
+        for i, ways in self.ways.items():
+            nodes = iter(classes[i].nodes)
+            for v, way in ways.items():
+                for node in islice(nodes, round(self.result[v])):
+                    for size, n in way.items():
+                        places.setdefault((i, size), []).extend([node] * n)
+        return {key: iter(nodes) for key, nodes in places.items()}
 
 
 def _filled(orders: Sequence[Order], classes: Sequence[NodeClass]) -> _Filled | None:
