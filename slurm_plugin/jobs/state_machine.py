@@ -32,7 +32,7 @@ from policy.model import Allocation, BadInput
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
-from slurm_plugin.jobs.specification import requested, rigid, specification
+from slurm_plugin.jobs.specification import requested, rigid, specification, tag_of
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, fold
 from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
@@ -120,7 +120,7 @@ def judge(
 ) -> Judgement:
     """What this row means to the arbiter. The memo that comes back is to be kept before the steps are taken. `lived`:
     whether the supervisor of its last start has said anything."""
-    tag = parse_tag(row.admin_comment)
+    tag = tag_of(row)
     if (options.hold and tag is None) or memo.released:
         return Judgement(None, memo)
     gpus = requested(row, tag)

@@ -301,6 +301,7 @@ def test_lost_launches_are_counted_over_starts_that_were_short() -> None:
 OWN = "horae=abc,gpus=4,nodes=2,types=v100,cpus=24,mem=2000,shape=own,per=2,fixed=1,nodecpus=12,alone=1,features=ib"
 PARKED: dict[str, Any] = {
     "admin_comment": OWN, "priority": 9, "reason": "BeginTime", "eligible_s": NOW + 366 * 86400.0, "comment": "",
+    "num_nodes": 2, "gpus_per_node": 2,
 }  # fmt: skip
 
 
@@ -312,6 +313,25 @@ def test_a_parked_job_waits_without_a_write_and_shows_its_shape() -> None:
     assert spec is not None
     assert spec.shape == Shape(2, 2, 12, 2000 << 20, ("ib",), True)
     assert (spec.elastic, spec.gpus.requested, spec.gpu_types) == (False, 4, ("v100",))
+
+
+@pytest.mark.parametrize(
+    ("now", "gpus", "nodes", "per_node"),
+    [
+        ({"num_nodes": 3, "gpus_per_node": 2}, 6, 3, 2),
+        ({"num_nodes": 2, "gpus_per_node": 1}, 2, 2, 1),
+        ({"num_nodes": 1, "gpus_per_node": None, "gpus_total": 8}, 8, None, None),
+    ],
+)
+def test_a_rigid_job_that_an_administrator_reshapes_is_planned_as_it_stands(
+    now: dict[str, Any], gpus: int, nodes: int | None, per_node: int | None
+) -> None:
+    verdict = look(**{**PARKED, **now})
+    assert verdict.job is not None
+    spec = verdict.job.spec
+    assert spec is not None
+    assert (spec.gpus.requested, spec.gpus.min) == (gpus, gpus)
+    assert spec.shape == Shape(nodes, per_node, 12, 2000 << 20, ("ib",), True)
 
 
 @pytest.mark.parametrize("reason", ["BeginTime", "None"])
