@@ -15,6 +15,18 @@ from slurm_plugin.records import JobRow
 _MOST_TEXT = 4096  #: of a name, an account, a path
 
 
+def port_id(row: JobRow) -> str:
+    """JobId (or array task) and nonce: Slurm gives JobIds out again after it lost its state."""
+    tag = parse_tag(row.admin_comment)
+    return f"{row.id}.{tag.nonce}" if tag else row.id
+
+
+def keeps_shape(row: JobRow) -> bool:
+    """Whether its request stands as its user made it: held, ordered and released, and nothing else."""
+    tag = parse_tag(row.admin_comment)
+    return tag is not None and tag.own_shape
+
+
 def tag_of(row: JobRow) -> Tag | None:
     """The module's tag. Of a job that keeps its own shape with the numbers that Slurm shows, where it shows others:
     an administrator has changed them since."""

@@ -17,15 +17,12 @@ from slurm_plugin.jobs.record import Grant, Memo, Stop
 from slurm_plugin.jobs.shapes import left_min, original, start_writes
 from slurm_plugin.jobs.state_machine import (
     Judgement,
-    awaited,
-    begins_s,
     block_kind,
-    held_by_others,
-    is_awaited,
     judge,
     let_go,
     told_lost,
 )
+from slurm_plugin.jobs.waiting import awaited, begins_s, held_by_others, is_awaited
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow, gpus_in_use
 from slurm_plugin.records import gpus as gpu_types
