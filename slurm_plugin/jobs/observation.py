@@ -18,12 +18,11 @@ from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
 from slurm_plugin.jobs import holdings, limits, state_machine
-from slurm_plugin.jobs.arrival import Arrivals
 from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.jobs.record import Memo, Memories
 from slurm_plugin.jobs.specification import port_id
-from slurm_plugin.jobs.waiting import awaited, is_ours, waits_for_us
+from slurm_plugin.jobs.waiting import Arrivals, awaited, is_ours, waits_for_us
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.rights import command_of, hidden_from

@@ -1,10 +1,13 @@
-"""What a job waits for, as Slurm shows it: who holds it, from when on it may start, who waits for its end. Pure."""
+"""Jobs that wait, as Slurm shows them: who holds one, from when on it may start, who waits for its end, and since when,
+finer than by Slurm's stamps. Pure but for a memory of the last."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from horae.port import JobId
+from policy.model import Seconds
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.holdings import HOLDING
 from slurm_plugin.jobs.record import Memo
@@ -17,6 +20,7 @@ WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV
 _PARKED_S = 180 * 24 * 3600.0
 #: the module's own is 366 days after the submission, also of a job that has waited for most of them
 _FAR_S = 365 * 24 * 3600.0
+_NEXT_S = 1e-5  #: from one job to the next of the same second: as small as lasts through sums of times
 
 
 def held_by_others(row: JobRow, memo: Memo) -> bool:
@@ -71,3 +75,36 @@ def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
 def is_awaited(row: JobRow, awaited_ids: frozenset[int]) -> bool:
     array = re.match(r"\d+", row.id)
     return row.slurm_id in awaited_ids or (array is not None and int(array[0]) in awaited_ids)
+
+
+class Arrivals:
+    """When jobs came. Slurm's stamps are whole seconds: within one each job's place is found once, in the look that
+    shows it first, by JobId and then by the task's number."""
+
+    def __init__(self) -> None:
+        self._came: dict[JobId, tuple[float, Seconds]] = {}  #: (the second, the time in it)
+        self._newest: dict[float, Seconds] = {}  #: by second
+
+    def look(self, rows: Mapping[JobId, JobRow]) -> None:
+        """Place those that are new, and forget those that are gone."""
+        if self._came.keys() - rows.keys():
+            self._came = {job: came for job, came in self._came.items() if job in rows}
+            self._newest = {}
+            for second, time_s in self._came.values():
+                self._newest[second] = max(time_s, self._newest.get(second, second))
+        told = [(row.submit_s, job, row) for job, row in rows.items() if row.submit_s is not None]
+        fresh = [(second, *_numbers(row), job) for second, job, row in told if job not in self._came]
+        for second, _, _, job in sorted(fresh):
+            before = self._newest.get(second)
+            self._newest[second] = second if before is None else before + _NEXT_S
+            self._came[job] = second, self._newest[second]
+
+    def of(self, job: JobId) -> Seconds | None:
+        """None where Slurm does not tell."""
+        came = self._came.get(job)
+        return None if came is None else came[1]
+
+
+def _numbers(row: JobRow) -> tuple[int, int]:
+    array, _, task = row.id.partition("_")
+    return int(array), int(task or 0)

@@ -9,9 +9,9 @@ from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.files.spool import Spool
-from slurm_plugin.jobs.arrival import Arrivals
 from slurm_plugin.jobs.observation import Observer
 from slurm_plugin.jobs.record import Memories
+from slurm_plugin.jobs.waiting import Arrivals
 from slurm_plugin.options import Options
 from tests.slurm_plugin.boundary import Boundary, job
 from tests.slurm_plugin.rows import ROW
