@@ -53,8 +53,6 @@ SETTLED = 400
 MANY, CLOSE = 100, 0.05
 #: After so many choices that do not go onto nodes in the simple order the program is asked to place them at once.
 MISSES = 20
-#: After so many that it cannot place it is not asked any more: nodes are too fragmented.
-UNPLACED = 3
 #: How far below the knapsack's an optimum is looked for first, in log(1/rho).
 BELOW = 0.006
 
@@ -118,7 +116,9 @@ def auction(
 
 def _proven(worth: float, short: float) -> tuple[float, Termination]:
     """The relative gap of an answer that another may beat by `short`, and how it ended."""
-    return short / max(abs(worth), 1e-9), Termination.FEASIBLE if short > 0 else Termination.OPTIMAL
+    if short <= 1e-9:
+        return 0.0, Termination.OPTIMAL
+    return short / max(abs(worth), 1e-9), Termination.FEASIBLE
 
 
 @dataclass(slots=True)
@@ -137,14 +137,12 @@ class _Market:
     x: dict[tuple[str, int], Variable] = field(default_factory=dict)
     spread: dict[tuple[tuple[int, ...], Gpus, PerGpu], dict[int, Variable]] = field(default_factory=dict)
     cuts: list[Constraint] = field(default_factory=list)
-    sure: frozenset[str] = frozenset()  #: bidders that must win
     exact: bool = False  #: the program's rows of the classes: a choice showed that the simple ones do not do
     undecided: bool = False  #: of a choice that was cut off it is not proven that it does not go
     least: float | None = None  #: settling a tie: the optimum, which must stay
     knapsack: Knapsack | None = None
     below: float = field(default_factory=lambda: BELOW)
     misses: int = 0  #: choices that the simple order did not place
-    unplaced: int = 0  #: and that the program did not place either
     spent: Seconds = 0.0
     solves: int = 0
     late: bool = False
@@ -221,10 +219,7 @@ class _Market:
                     demand_of[key] = (d, bid.need)
                     into = asked.setdefault(key, {})
                     into[v] = into.get(v, 0.0) + d.times
-            if bid.app in self.sure:
-                program.equal(mine, 1)
-            else:
-                program.at_most(mine, 1)
+            program.at_most(mine, 1)
         placed: dict[int, Parts] = {}
         for key, row_vars in asked.items():
             demand, need = demand_of[key]
@@ -275,20 +270,15 @@ class _Market:
             return answer
         if not choice:  # the tables are windows, and hold none
             return self._solve(without, known)
-        many, proven = len(self.bids) > MANY, bound <= sum(option.gain for option in choice.values())
-        if many:
-            near = self._known(({}, None, Termination.FEASIBLE, EMPTY), without, known, bound)
-            if bound - self._value(near[0]) <= CLOSE:
-                return near
-        if self.unplaced < UNPLACED and (many or proven):
-            rows, _, how, quotas = self._core(
-                [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
-            )
-            gap = max(bound - self._value(rows), 0.0)
-            if how is Termination.OPTIMAL and gap <= (CLOSE if many else 1e-9):
-                return rows, *_proven(self._value(rows), gap if gap > 1e-9 else 0.0), quotas
-            self.unplaced += 1
-        if not proven:
+        if len(self.bids) > MANY:
+            answer = self._known(NOTHING, without, known, bound)
+            if bound - self._value(answer[0]) > CLOSE:
+                bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
+                answer = self._known(self._core(bids), without, known, bound)
+            worth = self._value(answer[0])
+            if bound - worth <= CLOSE:
+                return answer[0], *_proven(worth, bound - worth), answer[3]
+        if bound > sum(option.gain for option in choice.values()):
             return self._known(self._solve(without, known), without, known, bound)
         return self._narrowed(self.knapsack, without, known, bound)
 
@@ -315,13 +305,10 @@ class _Market:
         below = self.below
         found: Answer | None = None
         while True:
-            bids, sure = knapsack.within(without, bound - below - 1e-9)
+            bids = knapsack.within(without, bound - below - 1e-9)
             if 2 * sum(len(b.rows) for b in bids) > sum(len(b.rows) for b in self.bids):
                 return self._known(self._solve(without, known), without, known, bound)
-            answer = self._core(bids, sure)
-            if answer[2] is Termination.INFEASIBLE:
-                below *= 4
-                continue
+            answer = self._core(bids)
             gap = bound - self._value(answer[0])
             if found is None or self._value(answer[0]) >= self._value(found[0]):
                 found = answer
@@ -341,24 +328,24 @@ class _Market:
         if self._value(others) > self._value(rows):
             rows, quotas = others, EMPTY
         worth = self._value(rows)
-        return rows, *_proven(worth, max(bound - worth, 0.0)), quotas
+        return rows, *_proven(worth, bound - worth), quotas
 
     def _instead(self, without: str | None, known: Mapping[str, Row]) -> dict[str, Row]:
         """The known answer with another bidder in the place of one: the one that gains most by it."""
         others = {a: r for a, r in known.items() if a != without}
         if without is None or without not in known:
             return others
-        needs = {b.app: b.need for b in self.bids}
+        won, need = known[without], {b.app: b.need for b in self.bids}[without]
+        worth = {b.app: self.gain(b, others[b.app]) for b in self.bids if b.app in others}
         most, better = 0.0, others
-        for bid in self.bids:
-            fits = all(a <= b for a, b in zip(bid.need, needs[without], strict=True))
-            for row in bid.rows if fits and bid.app != without else ():
-                gain = self.gain(bid, row) - (self.gain(bid, others[bid.app]) if bid.app in others else 0.0)
-                if gain > most and met_by(row, known[without]) and self._within_caps({**others, bid.app: row}):
+        for bid in (b for b in self.bids if b.app != without and b.need == need):
+            for row in bid.rows:
+                gain = self.gain(bid, row) - worth.get(bid.app, 0.0)
+                if gain > most and met_by(row, won) and self._within_caps({**others, bid.app: row}):
                     most, better = gain, {**others, bid.app: row}
         return better
 
-    def _core(self, bids: Sequence[Bid], sure: frozenset[str] = frozenset()) -> Answer:
+    def _core(self, bids: Sequence[Bid]) -> Answer:
         """The program's optimum over these rows."""
         left = max(self.time_limit_s - self.spent, 0.05)
         core = _Market(
@@ -370,7 +357,6 @@ class _Market:
             self.seed,
             left,
             self.backend,
-            sure=sure,
             exact=self.exact,
         )
         answer = core._solve(None)

@@ -153,29 +153,27 @@ class Knapsack:
             if option.rows:
                 yield self._bids[i].app, option
 
-    def within(self, without: str | None, worth: float) -> tuple[list[Bid], frozenset[str]]:
-        """The other bids, less the rows that no choice worth `worth` or more contains; and who wins in all of them."""
+    def within(self, without: str | None, worth: float) -> list[Bid]:
+        """The other bids, less the rows that no choice worth `worth` or more contains."""
         spare = self._bound(without) - worth  # what a choice may lose
         others = [i for i, b in enumerate(self._bids) if b.app != without]
         kept = [[o for o in self._options[i] if o.loss <= spare] for i in others]
         at = [self._at[i] for i in others]
         first = _Tables(kept, at, self._room, self._side)
         last = _Tables(kept[::-1], at[::-1], self._room, self._side)
-        out, sure = [], set()
+        out = []
         for k, i in enumerate(others):
             bid, most = self._bids[i], self._most[i]
             losses = [(r, _uses(r, self._narrow)) for r in bid.rows]
             own = {r: most - self._gain(bid, r) + _cost(self._price, uses) for r, uses in losses}
             left: dict[Uses, float] = {}  #: what the others lose when this bidder uses so many GPUs
-            for uses in {NOTHING.uses, *(uses for r, uses in losses if own[r] <= spare and _fit(uses, self._room))}:
+            for uses in {uses for r, uses in losses if own[r] <= spare and _fit(uses, self._room)}:
                 room = (self._room[0] - uses[0], self._room[1] - uses[1])
                 left[uses] = float(self._joined(first, k, last, len(others) - k - 1, room)[0].min())
             rows = tuple(r for r, uses in losses if own[r] + left.get(uses, inf) <= spare)
             if rows:
                 out.append(replace(bid, rows=rows))
-            if most + left[NOTHING.uses] > spare:
-                sure.add(bid.app)
-        return out, frozenset(sure)
+        return out
 
 
 class _Tables:
