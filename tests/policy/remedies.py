@@ -53,7 +53,7 @@ def carried_out(snapshot: Snapshot, policy: str, job: Job, reason: Reason) -> Se
 def seen(then: Then, job: Job, before: Decision) -> bool:
     """Whether it runs, or one that the policy owes more has what came free, or another cause holds it now."""
     if then.rounds:
-        return play(then.snapshot, then.policy, then.rounds, QUANTUM_S).ran[job.name] > 0
+        return play(then.snapshot, then.policy, then.rounds, QUANTUM_S, works=True).ran[job.name] > 0
     after = decide(then.snapshot, then.policy, then.options, 0, 20.0)
     runs = bool(after.allocation[job.name])
     return runs or total(after) > total(before) or _cause(after, job) != _cause(before, job)
