@@ -169,6 +169,6 @@ def waiting_code(job: Job, placer: Placer) -> Code:
     """Why the smallest gang of a job that holds nothing is not running."""
     if unknown_speed(job, placer.speeds):
         return Code.UNKNOWN_SPEED
-    if placer.best(job, job.gpus.min) is not None:
+    if not placer.full(job) and placer.best(job, job.gpus.min) is not None:
         return Code.WAITS_TURN
     return placer.why_not(job, job.gpus.min)
