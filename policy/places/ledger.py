@@ -27,7 +27,8 @@ class _Node:
 
     @property
     def state(self) -> State:
-        return (self.free, max(self.free - self.claimed, 0), self.cpus, self.memory, self.traits)
+        free, claimed = self.free, self.claimed
+        return (free, free - claimed if free > claimed else 0, self.cpus, self.memory, self.traits)
 
     @property
     def traits(self) -> Traits:
