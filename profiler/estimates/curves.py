@@ -21,6 +21,10 @@ from typing import Literal, TypeVar
 
 from profiler.model import Kind, LossKind, LossSummary, Point, Run, SeriesSummary, Value
 
+SUMMED = 3  #: losses of which one may be the sum of the others
+FEWEST_SUMS = 2  #: positions at which it is
+LIKE_THE_SUM = 1e-3  #: and how near: they are printed with few digits
+
 T = TypeVar("T", bound=Hashable)
 Axis = Literal["iteration", "epoch"]
 
@@ -140,7 +144,22 @@ def _curve_of_parts(run: Run, points: Sequence[Point]) -> Curve | None:
         return None
     parts = most_common([_names(p) for p in points])
     named = [p for p in points if _names(p) == parts]
+    whole = _sum_of_others(named)
+    if whole is not None:
+        return _loss_curve(run, named, lambda p: p.losses[whole].value, parts[whole], ())
     return _loss_curve(run, named, lambda p: sum(v.value for v in p.losses), "+".join(parts), parts)
+
+
+def _sum_of_others(points: Sequence[Point]) -> int | None:
+    """Which of three or more losses told together is, at each position, the sum of the others."""
+    told = [[v.value for v in p.losses] for p in points]
+    if len(told) < FEWEST_SUMS or len(told[0]) < SUMMED:
+        return None
+    return next((i for i in range(len(told[0])) if all(_is_half(row[i], sum(row)) for row in told)), None)
+
+
+def _is_half(value: float, total: float) -> bool:
+    return value > 0 and abs(total / 2 - value) <= LIKE_THE_SUM * value
 
 
 def _on_one_line(points: Sequence[Point]) -> Sequence[Point]:

@@ -178,8 +178,12 @@ class Line:
     def loose(self) -> list[Mark]:
         """Whole numbers without a word."""
         bare = ("unnamed", "bracket", "pair")
-        loose = [m for m in self.marks if m.what in bare and m.kind == INT and m.unit in ("", "s")]
+        loose = [m for m in self.marks if m.what in bare and self._is_whole(m) and m.unit in ("", "s")]
         return [m for m in loose if m.unit == "" or m.total is None or m.total.unit == ""]  # [3s / 15s] counts nothing
+
+    def _is_whole(self, m: Mark) -> bool:
+        """Whether a number can count; of a bar 1.30k too."""
+        return m.kind == INT or (self.bar and m.total is not None and m.kind == DEC and m.scale > 1)
 
     @cached_property
     def counters(self) -> list[Mark]:

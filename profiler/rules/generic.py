@@ -18,9 +18,9 @@ from profiler.rules.kinds import HELD, SETUP, TIMES, Said, reading
 from profiler.rules.pairs import scan
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field, Plan
-from profiler.rules.units import TIME_UNITS, Meaning, words_for
+from profiler.rules.units import SAMPLE_NOUNS, TIME_UNITS, Meaning, words_for
 from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, opening_side, side_of, words_of
-from profiler.text.tokens import DUR, INT
+from profiler.text.tokens import DEC, DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
 #: a line without its digits (top1 is "top").
@@ -84,6 +84,10 @@ _BAR = re.compile(
     rf"%\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[|\|#*[ .-]*\|\s*\(?{INT}/{INT}"
 )
 
+_SAMPLES = "|".join(sorted((noun for noun, unit in SAMPLE_NOUNS.items() if unit == "samples/s"), key=len, reverse=True))
+#: `612/4580 [01:10<07:33, 8.74img/s`: a bar's own rate is of what it counts.
+_RATE_OF_BAR = re.compile(rf"{DUR}<{DUR},\s*(?:[{INT}{DEC}]\s?(?:{_SAMPLES})/s|[{INT}{DEC}]\s?s/(?:{_SAMPLES})\b)")
+
 
 def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning] | None = None) -> Plan | None:
     """The plan for a line by its pairs, or None when they do not say enough."""
@@ -131,7 +135,7 @@ def _without_unweighted(fields: list[Field]) -> list[Field]:
 
 def _plan(rule: str, kind: str, printed: str, fields: list[Field], line: Said) -> Plan:
     plan = Plan(rule, kind, printed, tuple(fields), bar=line.bar)
-    if any(f.what == "iteration" and f.unit == "sample" for f in fields):
+    if any(f.what == "iteration" and f.unit == "sample" for f in fields) or (line.bar and _RATE_OF_BAR.search(printed)):
         plan.unit = "sample"
     if kind not in ("setup", "context"):
         plan.total = any(f.what == "loss" for f in plan.fields)
@@ -197,7 +201,7 @@ def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
         made = replace(made, what="elapsed")
     out = [made]
     if m.total is not None and m.what in ("iteration", "epoch"):
-        out.append(Field(m.what + "s", m.total.token))
+        out.append(Field(m.what + "s", m.total.token, scale=m.total.scale))
     average = _AVERAGES.get(m.what) if m.average is not None else None
     if average is not None and m.average is not None:
         out.append(Field(average, m.average.token, scale=made.scale, unit=made.unit, of_rank=made.of_rank))

@@ -39,6 +39,8 @@ _OF_MANY = re.compile(
 _HEADING = re.compile(
     r"(?i)\bloss(?:es)?[\"']?\s*+(?:[:=]\s*+[\[{(]?|[\[{(])\s*+[\"']?[a-z][\w./-]{0,24}[\"']?\s*+[:=\[(]?\s*+$"
 )
+#: `Losses: [2.31, 2.52, 7.0]`: of several numbers in a bracket none is the one that the name says.
+_LIST = re.compile(r"\s*,\s*-?$")
 #: An event that names its metric apart from the value: {"name": "loss", "value": 2.31}.
 _METRIC = re.compile(r"(?i)[\"'](?:name|metric|metric_name|tag|key)[\"']\s*:\s*[\"']([^\"']{1,60})[\"']")
 #: Or stands before a record that holds it: eval_accuracy: {"value": 0.71, ...}.
@@ -136,6 +138,8 @@ class _Walk:
         alone = end == len(self.canonical) or not right.rstrip().endswith("|")  # else it is one column of many
         key = self._key(mark, "" if verb else key_of(left) or (_of_cell_before(left) if alone else ""))
         _name(mark, key, left, self.words, right[used:])
+        if mark.what in _MEASURES and _LIST.match(right, used) and left.rstrip().endswith("["):
+            mark.what, mark.meaning = "skip", None
         self._as_part(mark, key, left)
         self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):

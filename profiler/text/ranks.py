@@ -57,6 +57,7 @@ _LEVELS = (
     re.compile(rf"@[\w./-]+\.py:{_N}\]\s*"),
     re.compile(rf"[a-z]\w*\s+[\w./-]+\.py:{_N}\]\s*"),
     re.compile(r"(?:[a-z_]\w*\.)+[a-z_]\w*\s+-\s+"),
+    re.compile(rf"[\w.{INT}-]+\t{_LEVEL}\t"),
     re.compile(r"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev)\])[A-Za-z_]+\]\s+"),
 )
 _SEPARATORS = re.compile(r"[\s\u3000]*(?:[\])|>,;:-](?=[\s\])|>,;:-]|\S)[\s\u3000]*)?")
