@@ -217,6 +217,14 @@ class Line:
             return False
         return loose[0].what == "bracket" or _LEADS.match(self.body) is not None
 
+    @cached_property
+    def letters(self) -> list[Mark]:
+        """The first two numbers, where they are whole and named by the first letters of epoch and of what it is made
+        of; else nothing."""
+        first = self.marks[:2]
+        named = "".join(m.key.lower() if m.kind == INT and len(m.key) == 1 else "?" for m in first)
+        return first if named in ("ei", "eb", "es") else []
+
     @property
     def is_row(self) -> bool:
         """Whether it begins with two bare whole numbers and a word: `0 10 loss 2.31`."""
@@ -264,6 +272,10 @@ def _as_pair(line: Line) -> None:
 
 def _as_row(line: Line) -> None:
     line.marks[0].what, line.marks[1].what = "epoch", "iteration"
+
+
+def _as_letters(line: Line) -> None:
+    line.letters[0].what, line.letters[1].what = "epoch", "iteration"
 
 
 def _as_leading(line: Line) -> None:
@@ -335,6 +347,12 @@ COUNTS = (
         _as_counter,
         "a number with a total counts batches; one before it, in a bracket or with a total, epochs",
         "[0][5/157] loss 2.31",
+    ),
+    Count(
+        lambda line: line.measures and line.letters and not line.named & {"iteration", "epoch"},
+        _as_letters,
+        "beside a value, E and I are epoch and iteration",
+        "E: 1 | I: 100 - loss: 1.7170",
     ),
     Count(
         lambda line: line.is_row and line.measures and not line.named & {"iteration", "epoch"},

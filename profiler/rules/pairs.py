@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from profiler.rules.places import Mark, Place, place
+from profiler.rules.places import OF, Mark, Place, place
 from profiler.rules.units import TIME_UNITS, Meaning, rate_of
 from profiler.rules.words import excluded, meaning
 from profiler.text.tokens import DEC, DUR, INT
@@ -25,7 +25,7 @@ _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _CUT = re.compile(r"[|,;\t{}\]\n]|\s-+\s|\s{2,}|->|=>|\s>+\s|:\s+|(?<=[a-z]{4})\.\s+")
 _AT = re.compile(r"(?i)^(.*?)\s*\b(?:at|after|@|for|in|on|of)\s+(?:the\s+)?([A-Za-z_ ]+)$")
 _NAMED_BEHIND = re.compile(
-    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|accuracy|acc))\b(?!\s*(?:[:=\d]|[-|>~]+\s*$))",
+    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|accuracy|acc))\b(?!\s*(?:[:=\d/]|[-|>~]+\s*$))",
     re.IGNORECASE,
 )
 _MEASURES = frozenset(["loss", "part", "accuracy", "validation_loss", "validation_accuracy"])
@@ -213,6 +213,8 @@ def _heads_next(left: str, right: str, words: Mapping[str, Meaning]) -> bool:
     named = _RATE_BETWEEN.fullmatch(right)
     if named is None or rate_of(named.group(1)) is None:
         return False
+    if left.strip().lower() in OF:
+        return True  # no total has a unit
     key = key_of(left)
     own = words.get(key.lower()) or meaning(key)
     return own is not None and own.what in _UNITLESS
@@ -274,7 +276,7 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind:
         mark.what = "skip"
     elif key:
         mark.what = ""
-    elif (named := _NAMED_BEHIND.match(behind)) is not None:
+    elif not mark.is_time and (named := _NAMED_BEHIND.match(behind)) is not None:
         mark.key = named.group(1)
         mark.meaning = meaning(mark.key)
         mark.what = mark.meaning.what if mark.meaning is not None else ""

@@ -23,7 +23,7 @@ from profiler.text.tokens import DEC, DUR, INT, PRIVATE, tokenise
 
 _DELIMITERS = (",", ";", "\t", "|")
 _GAP = re.compile(r"\s{2,}|\t")
-_NAME = re.compile(r"^[\"']?[^\W\d][\w /%@().#:-]*[\"']?$|^[\"']?[_#%][\w /%@().#:-]*[\"']?$")
+_NAME = re.compile(r"^[\"']?[^\W\d][\w /%@().#:\[\]-]*[\"']?$|^[\"']?[_#%][\w /%@().#:\[\]-]*[\"']?$")
 _CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(%|s|ms|[KMGT]i?B?)?[\"']?$")
 #: A cell between signs may hold more than its number: the name of its unit before it, an uncertainty, a stamp behind.
 _DRESSED = re.compile(rf"^(?:[A-Za-z][A-Za-z/ _]*:\s*)?([-+]?)([{INT}{DEC}{DUR}])()(?:\s.*)?$")

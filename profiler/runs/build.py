@@ -306,7 +306,14 @@ def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Seri
     if main is None and counter is None:
         held = [s for s in run.series.values() if s.kind == "validation" and not s.bar]
         return [s for s in held if s.last_epoch is not None or (s.last_iteration is not None and not s.advances)]
-    return [s for s in run.series.values() if s is main or s is counter or _belongs(s)]
+    return [s for s in run.series.values() if s is main or s is counter or (_belongs(s) and not _beside(s, counter))]
+
+
+def _beside(s: Series, counter: Series | None) -> bool:
+    """Whether it is a bar that says nothing but how far it is, and of another length than training's own."""
+    if counter is None or not (s.bar and counter.bar) or s.has_loss or s.kind != "train":
+        return False
+    return s.total is not None and s.total != counter.total
 
 
 def _belongs(s: Series) -> bool:

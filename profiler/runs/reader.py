@@ -17,6 +17,7 @@ from profiler.rules import tables
 from profiler.rules.book import RuleBook
 from profiler.rules.plan import Plan
 from profiler.rules.shapes import Shape, Shapes
+from profiler.runs.between import without_evaluations
 from profiler.runs.learner import Learner
 from profiler.runs.run_reader import MAX_POINTS, Runs
 from profiler.runs.sane import counting
@@ -123,7 +124,7 @@ class LogReader:
 
     def _told(self) -> list[Run]:
         """What rules and words say; where that is no training, what was learnt."""
-        runs = counting(self.runs_read.all())
+        runs = counting(without_evaluations(self.runs_read.all()))
         if not self.learner.open or any(run.points for run in runs):
             return runs
         learnt = self.learner.told()

@@ -114,3 +114,121 @@ def test_an_epochs_head_behind_tabs_of_a_logger() -> None:
             f"2024-05-02 09:0{e}:{k:02},124\t44k\tINFO\tstep: {100 * e + k}, loss: {falling(k):.3f}" for k in range(5)
         ]
     assert alone(lines)["epochs"]["last"] == 2
+
+
+def nested(last: bool = True) -> list[str]:
+    lines = []
+    for k in range(1, 13):
+        lines.append(f"[{50 * k}/5000] loss: {falling(k):.4f} dt: 0.42s")
+        if k % 4 == 0 and (last or k < 12):
+            lines += ["Evaluating...", *(f"[{j}/20] loss: {0.5 + falling(k):.4f} dt: 0.10s" for j in range(5, 25, 5))]
+    return lines
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_an_evaluation_whose_lines_look_like_trainings_is_one(last: bool) -> None:
+    run = alone(nested(last))
+    assert (run["iterations"]["first"], run["iterations"]["last"], run["iterations"]["total"]) == (50, 600, 5000)
+    assert run["loss"]["n"] == 12
+    assert run["loss"]["last"] == [600, pytest.approx(falling(12), abs=1e-4)]
+    assert run["iteration_time"]["median"] == pytest.approx(0.42)
+    assert run["validation"]["loss"]["n"] == 2 + last
+
+
+def test_a_second_shorter_training_is_a_run_of_its_own() -> None:
+    lines = [f"[{10 * k}/100] loss: {falling(k):.4f}" for k in range(1, 10)]
+    lines += [f"[{10 * k}/50] loss: {falling(k, 3):.4f}" for k in range(1, 6)]
+    assert [run["iterations"]["total"] for run in read("\n".join(lines) + "\n")] == [100, 50]
+
+
+def test_passes_over_other_data_between_those_of_training_are_evaluations() -> None:
+    lines = []
+    for e in range(3):
+        lines += [f"[{k}/100] loss: {falling(5 * e + k / 20):.4f}" for k in range(20, 101, 20)]
+        lines += [f"[{k}/40] loss: {1 + falling(5 * e + 5):.4f}" for k in range(20, 41, 20)]
+    run = alone(lines)
+    assert run["iterations"]["total"] == 100
+    assert run["loss"]["n"] == 15
+    assert run["loss"]["last"][1] == pytest.approx(falling(15), abs=1e-4)
+    assert run["validation"]["loss"]["last"][1] == pytest.approx(1 + falling(15), abs=1e-4)
+
+
+def test_bars_without_words_and_of_another_length_time_nothing() -> None:
+    lines = []
+    for e in range(1, 4):
+        lines += [f"Epoch {e}: 100%|##| {k}/100 [00:{k // 2:02}<00:10, 2.00it/s]" for k in (20, 60, 100)]
+        lines += [f"100%|##| {k}/20 [00:01<00:10, 10.00it/s]" for k in (10, 20)]
+        lines.append(f"Epoch {e}: train loss {falling(e):.4f}, val loss {falling(e):.4f}")
+    assert alone(lines)["iteration_time"]["median"] == pytest.approx(0.5)
+
+
+def test_passes_that_nobody_numbered_lie_behind_each_other() -> None:
+    run = alone([f"Train {(k % 6 + 1) * 50}/300 loss {falling(k):.4f}" for k in range(14)])
+    assert run["loss"]["n"] == 14
+    assert run["loss"]["last"] == [2 * 300 + 100, pytest.approx(falling(13), abs=1e-4)]
+
+
+def test_seconds_of_an_epoch_are_none_of_an_iteration() -> None:
+    run = alone([f"epoch={k / 4:.4f} loss {falling(k):.4f} total_time {84.0 * k:.1f}" for k in range(1, 12)])
+    assert run["iteration_time"] is None
+
+
+def test_how_long_an_epoch_has_lasted_is_not_its_time() -> None:
+    lines = [
+        f"Epoch {e}/9, Step {k}/6 loss {falling(6 * e + k):.4f} time this epoch {0.42 * k:.2f}s"
+        for e in range(1, 4)
+        for k in range(1, 7)
+    ]
+    assert alone(lines)["epoch_time"] is None
+
+
+def test_a_time_of_so_many_steps() -> None:
+    run = alone([f"step {100 * k} loss {falling(k):.4f} time per 100 steps: {42 + k / 10:.1f} s" for k in range(1, 9)])
+    assert run["iteration_time"]["median"] == pytest.approx(0.424, abs=0.002)
+
+
+def test_a_number_with_a_unit_is_no_loss_because_of_the_word_behind_it() -> None:
+    run = alone([f"it={10 * k} 42{k}ms loss/train: {falling(k):.4f}" for k in range(1, 9)])
+    assert run["loss"]["last"] == [80, pytest.approx(falling(8), abs=1e-4)]
+    of = alone([f"Step: {k} of 5000 sec/batch 0.42 loss {falling(k):.4f}" for k in range(1, 9)])
+    assert of["loss"]["last"] == [8, pytest.approx(falling(8), abs=1e-4)]
+    assert of["iteration_time"]["median"] == pytest.approx(0.42)
+
+
+def test_e_is_no_level_before_a_number() -> None:
+    run = alone([f"E: {1 + k // 6} | I: {k % 6} | loss: {falling(k):.4f}" for k in range(14)])
+    assert (run["epochs"]["last"], run["iterations"]["last"]) == (3, 1)
+    assert run["loss"]["n"] == 14
+
+
+def test_what_an_epoch_was_so_far_is_not_averaged() -> None:
+    run = alone([f"epoch={1 + k // 6} num_batches={k % 6 + 1} loss {falling(k):.4f}" for k in range(14)])
+    assert run["loss"]["last"][1] == pytest.approx(falling(13), abs=1e-4)
+
+
+def test_a_time_that_the_clock_confirms_stands_against_an_epochs() -> None:
+    lines = []
+    for e in range(1, 4):
+        lines += [
+            f"2024-05-02 09:{7 * e + k // 60:02}:{k % 60:02},000 - INFO - "
+            f"epoch {e} step {k}/300 loss {falling(e):.3f} 1.00 s/step"
+            for k in range(0, 300, 20)
+        ]
+        lines.append(f"2024-05-02 09:{7 * e + 5:02}:00,000 - INFO - epoch {e} took 60.2 s, loss {falling(e):.4f}")
+    run = alone(lines)
+    assert run["iteration_time"]["median"] == pytest.approx(1.0)
+    assert any("epoch" in warning for warning in run["warnings"])
+
+
+def test_units_in_brackets_of_a_head() -> None:
+    run = alone(["step,loss [nats],wall time [s]", *(f"{50 * k},{falling(k):.4f},{21.0 * k:.2f}" for k in range(1, 9))])
+    assert run["loss"]["n"] == 8
+
+
+def test_a_date_of_a_json_line_wherever_it_stands() -> None:
+    lines = [
+        f'{{"_step": {100 * k}, "gpu_mem": 31.2, "scale": 65536, "loss": {falling(k):.4f}, '
+        f'"ts": "2024-05-02T09:{k:02}:00Z"}}'
+        for k in range(8)
+    ]
+    assert alone(lines)["iteration_time"]["median"] == pytest.approx(0.6)
