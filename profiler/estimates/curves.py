@@ -57,8 +57,8 @@ class Positions:
             return cls("epoch")
         if run.scope != "epoch":
             return cls("iteration")
-        passes = {} if any(p.epoch is not None for p in counted) else _passes(counted)
-        counted = [p if p.line not in passes else replace(p, epoch=passes[p.line]) for p in counted]
+        passes = _passes(counted)
+        counted = [replace(p, epoch=passes.get(p.line, p.epoch)) for p in counted] if passes else counted
         seen = _lengths(counted)
         if run.iterations_per_epoch is None and not any(p.iterations for p in counted):
             # the last index seen is not the epoch's length: the next epoch's first must lie behind it
@@ -90,6 +90,8 @@ class Positions:
 def _passes(counted: Sequence[Point]) -> dict[int, float]:
     """Line -> how often the counter began again before it: epochs that nobody numbered. A rank's late line, not far
     behind, is no beginning."""
+    if any(p.epoch is not None for p in counted):
+        return {}
     steps = [b - a for a, b in pairwise(p.iteration or 0.0 for p in counted) if b > a]
     slack = LATE * median(steps) if steps else 0.0
     made: dict[int, float] = {}

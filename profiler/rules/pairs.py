@@ -138,9 +138,7 @@ class _Walk:
         alone = end == len(self.canonical) or not right.rstrip().endswith("|")  # else it is one column of many
         key = self._key(mark, "" if verb else key_of(left) or (_of_cell_before(left) if alone else ""))
         _name(mark, key, left, self.words, right[used:])
-        if mark.what in _MEASURES and _LIST.match(right, used) and left.rstrip().endswith("["):
-            mark.what, mark.meaning = "skip", None
-        self._as_part(mark, key, left)
+        self._as_part(mark, key, left, _LIST.match(right, used) is not None)
         self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
             phrase = _AT.match(key)
@@ -190,8 +188,10 @@ class _Walk:
             self.metric = named.group(1) if named else key
         return self.metric
 
-    def _as_part(self, mark: Mark, key: str, left: str) -> None:
-        """A number that nothing names, behind the heading of a loss, is a part of it."""
+    def _as_part(self, mark: Mark, key: str, left: str, listed: bool) -> None:
+        """A number that nothing names, behind the heading of a loss, is a part of it. `listed`: more follow it."""
+        if listed and mark.what in _MEASURES and left.rstrip().endswith("["):
+            mark.what, mark.meaning = "skip", None
         bare = mark.what == "" and mark.kind == DEC
         self.headed = bare and (self.headed or _HEADING.search(left) is not None) and not excluded(key)
         if self.headed:

@@ -238,7 +238,7 @@ def _column(name: str) -> Meaning | None:
 MEASURES = (b"gpu_mem", b"loss", b"acc", b"top", b"objective", b"nll", b"xent", b"cost", b"elbo")
 
 
-COUNTERS = (b"epoch", b"step", b"iter", b"e  ", b"update", b"batch")
+COUNTERS = (b"epoch", b"step", b"iter", b"e  ", b"update", b"batch", b"it,", b"it;", b"it\t", b"it |")
 ABROAD = tuple(word.encode("latin-1") for word in FOREIGN_TRIGGERS)
 
 

@@ -52,18 +52,20 @@ def _without_turns(run: Run) -> Run:
     training's data one over others."""
     told = [p for p in run.points if p.kind is Kind.TRAIN and p.iterations is not None and not p.from_bar]
     turns = [total for total, _ in groupby(p.iterations or 0.0 for p in told)]
-    if len(set(turns)) != 2 or len(turns) < TURNS or turns[0] != max(turns) or any(p.epoch is not None for p in told):
+    total, small = max(turns, default=0.0), min(turns, default=0.0)
+    if turns[:TURNS] != [total, small, total] or len(set(turns)) > 2 or small > MUCH_SMALLER * total:
         return run
-    total, small = max(turns), min(turns)
-    if small > MUCH_SMALLER * total:
-        return run
-    stood = run
+    return run if any(p.epoch is not None for p in told) else _set_aside(run, total, small)
+
+
+def _set_aside(run: Run, total: float, small: float) -> Run:
+    """The run whose points of the smaller total are of evaluations, each where training stood."""
     points = []
     for p in run.points:
         if p.kind is Kind.TRAIN and p.iterations == total:
-            stood = replace(stood, last_iteration=p.iteration)
-        points.append(_held_out(p, stood) if p.kind is Kind.TRAIN and p.iterations == small else p)
-    return replace(stood, points=tuple(points), total_iterations=total)
+            run = replace(run, last_iteration=p.iteration)
+        points.append(_held_out(p, run) if p.kind is Kind.TRAIN and p.iterations == small else p)
+    return replace(run, points=tuple(points), total_iterations=total)
 
 
 def _parted(run: Run, total: float) -> tuple[Run, Run | None]:

@@ -20,7 +20,7 @@ from profiler.rules.shapes import Shape, Shapes
 from profiler.runs.between import without_evaluations
 from profiler.runs.learner import Learner
 from profiler.runs.run_reader import MAX_POINTS, Runs
-from profiler.runs.sane import counting
+from profiler.runs.sane import counting, is_list
 from profiler.runs.series import Line
 from profiler.text import envelope, failures
 from profiler.text.terminal import State, Terminal
@@ -124,7 +124,7 @@ class LogReader:
 
     def _told(self) -> list[Run]:
         """What rules and words say; where that is no training, what was learnt."""
-        runs = counting(without_evaluations(self.runs_read.all()))
+        runs = counting([run for run in without_evaluations(self.runs_read.all()) if not is_list(run)])
         if not self.learner.open or any(run.points for run in runs):
             return runs
         learnt = self.learner.told()

@@ -66,7 +66,6 @@ def counting(runs: list[Run]) -> list[Run]:
     have begun a run. A job that resumes prints something, and each of many trials begins alike. Of two logs in one file
     no number is told: which of them a line is of is not known.
     """
-    runs = [run for run in runs if not _is_list(run)]
     told = [run for run in runs if run.points and run.first_iteration is not None]
     if len(told) < PHANTOMS or not _begins_elsewhere(told):
         return runs
@@ -81,11 +80,10 @@ def counting(runs: list[Run]) -> list[Run]:
     return sorted([*rest, both], key=lambda run: run.first_line)
 
 
-def _is_list(run: Run) -> bool:
-    """Whether a table tells results, row by row, and no progress: no two of its rows are at other positions."""
-    rows = {(p.epoch, p.iteration) for p in run.points}
-    listed = len(run.points) > 1 and all(p.rule.startswith("generic/table") for p in run.points)
-    return listed and len(rows) == 1 and None not in next(iter(rows))[1:] and len({p.rank for p in run.points}) == 1
+def is_list(run: Run) -> bool:
+    """Whether a table tells results, row by row, and no progress: its rows are all at one position."""
+    rows = {(p.iteration, p.epoch, p.rank) for p in run.points if p.rule.startswith("generic/table")}
+    return len(rows) == 1 < len(run.points) and None not in next(iter(rows))[:1]
 
 
 def _begins_elsewhere(told: list[Run]) -> bool:
