@@ -129,7 +129,7 @@ class Bench:
         self.pools = pools_by_node(self.config, (n.name for n in observation.nodes))
         self.note = folder.parent / "certificate"
         os.environ[NOTE] = str(self.note)
-        self.worker = Worker("full_round:timed_decide")
+        self.worker = Worker("full_round:timed_decide", rights=True)
 
     def notice(self, observation: Observation) -> None:
         now_s = self.journal.clock.now_s()

@@ -37,6 +37,7 @@ from slurm_plugin.jobs import shapes, state_machine
 from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.order import Order
 from slurm_plugin.jobs.record import Memories
+from slurm_plugin.jobs.specification import port_id
 from slurm_plugin.jobs.starts import RESTART_GAP_S, Starts
 from slurm_plugin.jobs.stops import Stops
 from slurm_plugin.options import Options, parse_options
@@ -122,7 +123,7 @@ class SlurmCluster:
         """One line a job, with all that is to be done for it."""
         why: dict[JobId, list[str]] = {}
         for row, step in self._due:
-            why.setdefault(state_machine.port_id(row), []).append(step.why)
+            why.setdefault(port_id(row), []).append(step.why)
         for job, row in self._moved.items():
             why.setdefault(job, []).append(f"is in partition {row.partition}, and Slurm's there")
         return tuple(Due(job, "; ".join(reasons)) for job, reasons in why.items())
@@ -245,14 +246,14 @@ class SlurmCluster:
         """The steps that the newest look found for these jobs; an error of one hinders no other."""
         with self._lock:
             wanted = set(jobs)
-            taken = [(row, step) for row, step in self._due if state_machine.port_id(row) in wanted]
-            self._due = [(row, step) for row, step in self._due if state_machine.port_id(row) not in wanted]
-            due = [(row, step) for row, step in taken if not self._starts.waits(state_machine.port_id(row))]
+            taken = [(row, step) for row, step in self._due if port_id(row) in wanted]
+            self._due = [(row, step) for row, step in self._due if port_id(row) not in wanted]
+            due = [(row, step) for row, step in taken if not self._starts.waits(port_id(row))]
             writes = [(row, step) for row, step in due if not step.ask]
             batches = [Batch(step.writes, f"{row.id}: {step.why}") for row, step in writes]
             self._spool.note_holds(self._memories.held())
             failed = zip(writes, self._client.write_each(batches), strict=True)
-            errors = {state_machine.port_id(row): error for (row, _), error in failed if error is not None}
+            errors = {port_id(row): error for (row, _), error in failed if error is not None}
             asked = [(row, f"{row.id}: {step.why}") for row, step in due if step.ask]
             return errors | self._stops.ask_again(asked) | self._let_moved_go(wanted)
 

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from horae import installed
 from horae.config import Config, socket_path
 from horae.descriptors import Folder, Unbelievable
 from horae.local import hands, options
@@ -222,12 +223,10 @@ def _give_up(user: pwd.struct_passwd) -> None:
 
 def _readable(user: pwd.struct_passwd) -> None:
     """Whether the account can run what is installed. Raises BadInput."""
-    needed = [sys.executable, os.__file__, __file__, *(path for path in sys.path if Path(path).is_absolute())]
-    for path in map(Path, needed):
-        for part in (*reversed(path.resolve().parents), path.resolve()):
-            if part.exists() and not os.access(part, os.X_OK if part.is_dir() else os.R_OK):
-                raise BadInput(
-                    f"{user.pw_name} cannot read {part}, where Horae or its Python is installed",
-                    field="cluster.options.account", value=user.pw_name,
-                    remedy="install both where everybody may read, such as /opt/horae",
-                )  # fmt: skip
+    for part in installed.parts():
+        if not os.access(part, os.X_OK if part.is_dir() else os.R_OK):
+            raise BadInput(
+                f"{user.pw_name} cannot read {part}, where Horae or its Python is installed",
+                field="cluster.options.account", value=user.pw_name,
+                remedy="install both where everybody may read, such as /opt/horae",
+            )  # fmt: skip

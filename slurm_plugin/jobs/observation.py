@@ -18,10 +18,11 @@ from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
 from slurm_plugin.jobs import holdings, limits, state_machine
-from slurm_plugin.jobs.arrival import Arrivals
 from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.jobs.record import Memo, Memories
+from slurm_plugin.jobs.specification import port_id
+from slurm_plugin.jobs.waiting import Arrivals, awaited, is_ours, waits_for_us
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.rights import command_of, hidden_from
@@ -113,7 +114,7 @@ class Observer:
         self._find_moved(rows)
         before, self.rows = self.rows, rows
         self._arrivals.look(rows)
-        self.awaited = state_machine.awaited(tuple(rows.values()))
+        self.awaited = awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
         down = {at.name for at in node_rows if holdings.health(at.state) is Health.DOWN}
@@ -129,7 +130,7 @@ class Observer:
                 continue
             if verdict.note:
                 look.notes.append(verdict.note)
-            if verdict.job is None and state_machine.waits_for_us(row, verdict.memo, self._options):
+            if verdict.job is None and waits_for_us(row, verdict.memo, self._options):
                 self.unoffered[job] = row
             if verdict.job is not None and verdict.job.state is JobState.LOST:
                 memo = state_machine.told_lost(row, verdict.memo, down)
@@ -213,19 +214,19 @@ class Observer:
         missing = {
             job
             for job, row in self.rows.items()
-            if job not in rows and state_machine.waits_for_us(row, self._memories.get(job), self._options)
+            if job not in rows and waits_for_us(row, self._memories.get(job), self._options)
         }
         if missing and self._options.partitions:
-            elsewhere = {state_machine.port_id(row): row for row in self._client.jobs(())}
+            elsewhere = {port_id(row): row for row in self._client.jobs(())}
             self.moved |= {
                 job: elsewhere[job]
                 for job in missing
-                if job in elsewhere and state_machine.is_ours(elsewhere[job], self._memories.get(job), self._options)
+                if job in elsewhere and is_ours(elsewhere[job], self._memories.get(job), self._options)
             }
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
         rows = self._client.jobs(self._options.partitions)
-        return {state_machine.port_id(row): row for row in rows}, self._client.nodes(self._options.partitions)
+        return {port_id(row): row for row in rows}, self._client.nodes(self._options.partitions)
 
     def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> state_machine.Judgement:
         memo = self._memories.get(job)

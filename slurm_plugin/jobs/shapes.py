@@ -12,10 +12,11 @@ from horae.port import Absence, JobId, Never
 from policy.model import EMPTY, Allocation, Gpus
 from slurm_plugin.clients.routes import Batch
 from slurm_plugin.comment import parse_tag
-from slurm_plugin.jobs import mails, state_machine
+from slurm_plugin.jobs import mails
 from slurm_plugin.jobs.order import array_of, is_whole
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import cpus_per_gpu
+from slurm_plugin.jobs.waiting import begins_s, held_by_others
 from slurm_plugin.records import JobRow, fold
 from slurm_plugin.writes import Change, Write, release, update
 
@@ -102,7 +103,7 @@ def left_min(memo: Memo) -> int | None:
 def original(row: JobRow, now_s: float) -> tuple[Write, ...]:
     """The request as its user made it, as far as Slurm takes it back, without our nodes; its time comes last."""
     tag = parse_tag(row.admin_comment)
-    begin_s = state_machine.begins_s(row, now_s)
+    begin_s = begins_s(row, now_s)
     when = update(row.id, Change(start_now=begin_s is None, start_s=begin_s))
     if tag and tag.own_shape:
         return (when,)
@@ -125,7 +126,7 @@ def handing_back(row: JobRow, memo: Memo, now_s: float) -> tuple[Write, ...]:
     if memo.ordered:  # of one that runs too: requeued later, it would be first again
         first = writes.pop(0) if writes else update(row.id, Change())
         writes.insert(0, replace(first, change=replace(first.change or Change(), site_factor=0)))
-    if row.held and not state_machine.held_by_others(row, memo):
+    if row.held and not held_by_others(row, memo):
         writes.append(release(row.id))
     return tuple(writes)
 

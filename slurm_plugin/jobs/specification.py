@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from horae.spec import OWN_PROFILE, JobSpec
 from horae.untrusted import printable
 from policy.model import EMPTY, GpuRange, Gpus, Shape
-from slurm_plugin.comment import Tag, UserWord, parse_word
+from slurm_plugin.comment import Tag, UserWord, parse_tag, parse_word
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
 
 _MOST_TEXT = 4096  #: of a name, an account, a path
+
+
+def port_id(row: JobRow) -> str:
+    """JobId (or array task) and nonce: Slurm gives JobIds out again after it lost its state."""
+    tag = parse_tag(row.admin_comment)
+    return f"{row.id}.{tag.nonce}" if tag else row.id
+
+
+def keeps_shape(row: JobRow) -> bool:
+    """Whether its request stands as its user made it: held, ordered and released, and nothing else."""
+    tag = parse_tag(row.admin_comment)
+    return tag is not None and tag.own_shape
+
+
+def tag_of(row: JobRow) -> Tag | None:
+    """The module's tag. Of a job that keeps its own shape with the numbers that Slurm shows, where it shows others:
+    an administrator has changed them since."""
+    tag = parse_tag(row.admin_comment)
+    now = row.gpus_total or (row.gpus_per_node or 0) * row.num_nodes
+    if tag is None or not tag.own_shape or now in {0, tag.gpus}:
+        return tag
+    return replace(tag, gpus=now, nodes=row.num_nodes, per_node=row.gpus_per_node, fixed_nodes=not row.gpus_total)
 
 
 def requested(row: JobRow, tag: Tag | None) -> Gpus | None:

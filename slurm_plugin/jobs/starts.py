@@ -14,9 +14,11 @@ from horae.port import BlockKind, JobId, JobState, Never, PortError, TryLater
 from policy.model import Allocation
 from slurm_plugin.clients.routes import Batch, Routes
 from slurm_plugin.files.spool import Spool
-from slurm_plugin.jobs import shapes, state_machine
+from slurm_plugin.jobs import shapes
 from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.record import Grant, Memo, Memories
+from slurm_plugin.jobs.specification import keeps_shape
+from slurm_plugin.jobs.waiting import held_by_others
 
 RESTART_GAP_S = 1.0
 
@@ -84,7 +86,7 @@ class Starts:
                     row, memo = start.known.row, start.known.memo
                     stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
                     left_min = shapes.left_min(memo)
-                    if left_min is not None and not state_machine.keeps_shape(row):
+                    if left_min is not None and not keeps_shape(row):
                         memo = replace(memo, limits=(row.limit_s, left_min * 60.0))
                     granted = replace(memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False)
                     self._memories.put(granted)
@@ -103,7 +105,7 @@ class Starts:
 
     def _fenced(self, start: _Start) -> bool:
         """Whether a restart that nobody granted leaves again: Slurm then holds it, and the job can be moved."""
-        return self._sight.holds_exit_code() and not state_machine.keeps_shape(start.known.row)
+        return self._sight.holds_exit_code() and not keeps_shape(start.known.row)
 
     def _checked(self, known: Known, allocation: Allocation, epoch: int) -> _Start | None:
         """None where nothing is to be done: asked for already, or never possible (which is noted)."""
@@ -111,9 +113,9 @@ class Starts:
         job = seen.id
         if epoch <= seen.epoch:
             return None
-        own = state_machine.keeps_shape(row)
+        own = keeps_shape(row)
         nodes, per_node = shapes.spread(allocation) if own else shapes.shape(job, allocation)
-        if state_machine.held_by_others(row, memo):
+        if held_by_others(row, memo):
             raise TryLater(
                 f"{job} was held by another than Horae, and is left so: `scontrol release {row.id}` ends it", 30.0
             )

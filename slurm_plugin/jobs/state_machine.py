@@ -24,21 +24,20 @@ A job that keeps its own shape is held, ordered and released; its end is what it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from horae.port import Blocked, BlockKind, JobState, ObservedJob
 from policy.model import Allocation, BadInput
-from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
-from slurm_plugin.jobs.specification import requested, rigid, specification
+from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, tag_of
+from slurm_plugin.jobs.waiting import WAITING, begins_s, parked
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, fold
 from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
 
 CHECKPOINTED = 86
-_WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 _LOST = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "LAUNCH_FAILED", "REVOKED"})
 _LIMIT = re.compile(
     r"^(QOS|Assoc|Association|AccountingPolicy|InvalidQOS|InvalidAccount|PartitionTimeLimit|PartitionNodeLimit)"
@@ -57,10 +56,6 @@ _RESCUE_S = 75.0
 _LONGEST_PAUSE = 4  #: as a power of two
 #: a start that has run for so long was launched: what is lost after it is counted anew
 _SOUND_S = 30.0
-#: a begin time so far ahead is the module's: such a job waits for us as a held one does
-_PARKED_S = 180 * 24 * 3600.0
-#: the module's own is 366 days after the submission, also of a job that has waited for most of them
-_FAR_S = 365 * 24 * 3600.0
 #: Slurm itself keeps a job from starting before its begin time; so long before that we hold it
 _HELD_AHEAD_S = 60.0
 _KILLED = frozenset(128 + number for number in (9, 10, 15))  #: KILL, USR1, TERM
@@ -85,31 +80,6 @@ class Judgement:
     note: str = ""
 
 
-def port_id(row: JobRow) -> str:
-    """JobId (or array task) and nonce: Slurm gives JobIds out again after it lost its state."""
-    tag = parse_tag(row.admin_comment)
-    return f"{row.id}.{tag.nonce}" if tag else row.id
-
-
-def keeps_shape(row: JobRow) -> bool:
-    """Whether its request stands as its user made it: held, ordered and released, and nothing else."""
-    tag = parse_tag(row.admin_comment)
-    return tag is not None and tag.own_shape
-
-
-def held_by_others(row: JobRow, memo: Memo) -> bool:
-    """Whether its owner or an administrator holds it: it came to us unheld, and we have not held it since. An elastic
-    one that has run is held by Slurm too, for its exit code; before that its begin time shows that it was parked."""
-    if not row.held or row.state not in _WAITING or memo.held_s or _arrived_held(row):
-        return False
-    return keeps_shape(row) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _PARKED_S
-
-
-def _arrived_held(row: JobRow) -> bool:
-    tag = parse_tag(row.admin_comment)
-    return tag is not None and tag.held
-
-
 def judge(
     row: JobRow,
     memo: Memo,
@@ -120,7 +90,7 @@ def judge(
 ) -> Judgement:
     """What this row means to the arbiter. The memo that comes back is to be kept before the steps are taken. `lived`:
     whether the supervisor of its last start has said anything."""
-    tag = parse_tag(row.admin_comment)
+    tag = tag_of(row)
     if (options.hold and tag is None) or memo.released:
         return Judgement(None, memo)
     gpus = requested(row, tag)
@@ -190,7 +160,7 @@ def _state(
     if row.state in HOLDING:
         return *_running(row, memo, options, ours, now_s), None
     memo = _ended_incarnation(row, memo, now_s)
-    if row.state in _WAITING:
+    if row.state in WAITING:
         return _waiting(row, memo, options, ours, now_s)
     return *_final(row, memo, facts, ours, now_s, lived), None
 
@@ -231,7 +201,7 @@ def _ended_incarnation(row: JobRow, memo: Memo, now_s: float) -> Memo:
     last = memo.grant
     if last is None or memo.state not in {"running", "stopping", "starting"}:
         return memo
-    gone = row.restarts > last.restarts or row.state not in _WAITING
+    gone = row.restarts > last.restarts or row.state not in WAITING
     if not gone:
         return memo
     began = last.began_s
@@ -358,47 +328,6 @@ def _lost_launch(row: JobRow, memo: Memo, lived: Callable[[], bool]) -> bool:
     return row.exit_code == 1 and ran_before and not lived()
 
 
-def parked(row: JobRow, now_s: float) -> bool:
-    """Whether it waits for the begin time that the module gave it: Slurm cannot start it by itself."""
-    return row.state == "PENDING" and row.eligible_s is not None and row.eligible_s > now_s + _PARKED_S
-
-
-def begins_s(row: JobRow, now_s: float) -> float | None:
-    """From when on a job that never ran may start, as its user said at submission, or an administrator since (another
-    begin time than the module's); None: at once."""
-    tag = parse_tag(row.admin_comment)
-    ours = parked(row, now_s) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _FAR_S
-    said = row.eligible_s if row.restarts == 0 and not ours else None
-    said = said or (tag.begin_s if tag else None)  # of one whose begin time is not known, what its user said
-    return said if said and said > now_s else None
-
-
-def is_ours(row: JobRow, memo: Memo, options: Options) -> bool:
-    """Whether it is not over, and neither handed back."""
-    ours = options.hold and parse_tag(row.admin_comment) is not None and not memo.released
-    return ours and (row.state in _WAITING or row.state in HOLDING)
-
-
-def waits_for_us(row: JobRow, memo: Memo, options: Options) -> bool:
-    """Whether Slurm would never start it without us."""
-    return is_ours(row, memo, options) and row.state in _WAITING
-
-
-def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
-    """Jobs (arrays as a whole) whose exit code 86 would start another: that one waits for their failure."""
-    found: set[int] = set()
-    for row in rows:
-        if row.dependency and "afternotok" in row.dependency:
-            for ids in re.findall(r"afternotok:([\d_*:]+)", row.dependency):
-                found |= {int(part.split("_")[0]) for part in ids.split(":") if part[:1].isdigit()}
-    return frozenset(found)
-
-
-def is_awaited(row: JobRow, awaited_ids: frozenset[int]) -> bool:
-    array = re.match(r"\d+", row.id)
-    return row.slurm_id in awaited_ids or (array is not None and int(array[0]) in awaited_ids)
-
-
 def told_lost(row: JobRow, memo: Memo, down: Collection[str]) -> Memo:
     """Why a job that waits again left its nodes though nobody asked for it. Slurm does not name who requeued it; what
     its nodes are when that is first seen tells whether anybody did."""
@@ -433,7 +362,7 @@ def _epoch(row: JobRow, memo: Memo) -> int:
     seen = max((grant.epoch for grant in memo.grants if grant.started), default=0)
     if row.state == "COMPLETING" and memo.of(row.restarts) is None and memo.of(row.restarts - 1) is not None:
         return seen
-    ran = row.state in HOLDING or (row.state not in _WAITING and row.start_s is not None and bool(row.nodes))
+    ran = row.state in HOLDING or (row.state not in WAITING and row.start_s is not None and bool(row.nodes))
     if memo.of(row.restarts) is None and ran:
         return max(seen, row.restarts + 1)
     return max(seen, row.restarts) if not memo.grants else seen

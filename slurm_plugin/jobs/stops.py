@@ -16,6 +16,8 @@ from slurm_plugin.files.spool import Account, Spool
 from slurm_plugin.jobs import mails, state_machine
 from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.record import Memo, Memories, Stop
+from slurm_plugin.jobs.specification import port_id
+from slurm_plugin.jobs.waiting import is_awaited
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
 from slurm_plugin.writes import hold, requeue_hold
@@ -83,7 +85,7 @@ class Stops:
         """Those that were asked to leave and have not yet; with what is being done, for people."""
         found = []
         for row, doing in due:
-            memo = self._memories.get(state_machine.port_id(row))
+            memo = self._memories.get(port_id(row))
             if memo.stop is not None:
                 found.append(_Asked(row, memo, doing))
         return self._ask(found)
@@ -101,7 +103,7 @@ class Stops:
         for each in asked:
             row, memo, stop = each.row, each.memo, each.memo.stop
             assert stop is not None
-            job, grant = state_machine.port_id(row), memo.of(row.restarts)
+            job, grant = port_id(row), memo.of(row.restarts)
             epoch = grant.epoch if grant else row.restarts + 1
             account = self._spool.account(job, row.uid)
             young = row.start_s is not None and now_s - row.start_s < YOUNG_S
@@ -146,11 +148,11 @@ class Stops:
         """Whether its supervisor is to stay after the checkpoint: where exit code 86 would look like a failure."""
         if self._options.stop != "auto":
             return self._options.stop == "requeuehold"
-        return not self._sight.holds_exit_code() or state_machine.is_awaited(row, self._sight.awaited)
+        return not self._sight.holds_exit_code() or is_awaited(row, self._sight.awaited)
 
     def let_go(self, row: JobRow, memo: Memo, now_s: float) -> state_machine.Step | None:
         """The requeue of a job that stays, once its supervisor says that it has checkpointed."""
-        job, grant = state_machine.port_id(row), memo.of(row.restarts)
+        job, grant = port_id(row), memo.of(row.restarts)
         account = self._spool.account(job, row.uid)
         epoch = grant.epoch if grant else row.restarts + 1
         if (account.ended, account.exit_code) != (epoch, state_machine.CHECKPOINTED):

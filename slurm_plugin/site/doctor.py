@@ -8,6 +8,7 @@ and all nodes can be seen.
 from __future__ import annotations
 
 import getpass
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 
 from horae.doctor import Check, Verdict
 from horae.port import PortError
+from policy.model import Gpus
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.clients import versions
 from slurm_plugin.clients.command_reading import settings_of
@@ -26,6 +28,7 @@ from slurm_plugin.rights import HIDING
 from slurm_plugin.site import mended
 
 _WARNED = "Horae goes on: what it needs was answered; see slurmrestd's own log"
+QUEUE_DEPTH = 100  #: Slurm's default_queue_depth
 OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
 
 
@@ -48,6 +51,9 @@ def _examine(options: Mapping[str, Any]) -> list[Check]:
         settings = settings_of(cluster.command.ask("show config"))
         found += _clients(cluster)
         found += _settings(facts, settings, checked.partitions)
+        there = [name for name in checked.partitions if name in facts.partitions]
+        rows = cluster.client.nodes(there) if there else []
+        found += _scheduler(settings, sum(sum(row.gpu_types.values()) for row in rows))
         found += mended.checks(cluster.transport, facts, facts.slurm_user)
         found += _rights(cluster, settings)
         found += _private(facts)
@@ -119,14 +125,6 @@ def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, 
     found.append(Check("requeueing", OK, text))
     gpus = "gpu" in settings.get("GresTypes", "").split(",")
     found.append(Check("GPUs", OK if gpus else FAIL, settings.get("GresTypes", "none"), "GresTypes=gpu and gres.conf"))
-    parameters = settings.get("SchedulerParameters", "")
-    swift = "batch_sched_delay=0" in parameters
-    found.append(
-        Check(
-            "start latency", OK if swift else WARN, "under a second" if swift else "up to 4 s after each release",
-            "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0",
-        )
-    )  # fmt: skip
     if "rl_enable" in settings.get("SlurmctldParameters", ""):
         found.append(
             Check(
@@ -138,6 +136,25 @@ def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, 
         text = "Slurm freezes a job's billing at its first allocation; fair share and limits may count it"
         found.append(Check("billing", WARN, text, "count gres/gpu seconds: AccountingStorageTRES=gres/gpu"))
     return found
+
+
+def _scheduler(settings: Mapping[str, str], gpus: Gpus) -> list[Check]:
+    """How soon slurmctld starts what is released. `gpus`: of the managed nodes, as many jobs as can begin at once."""
+    parameters = settings.get("SchedulerParameters", "")
+    swift = "batch_sched_delay=0" in parameters
+    latency = Check(
+        "start latency", OK if swift else WARN, "under a second" if swift else "up to 4 s after each release",
+        "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0",
+    )  # fmt: skip
+    said = re.search(r"\bdefault_queue_depth=(\d+)", parameters)
+    depth = int(said[1]) if said else QUEUE_DEPTH
+    text = f"slurmctld starts {depth} jobs at a time (default_queue_depth)"
+    if depth < gpus:
+        text += f", and of more, on {gpus} GPUs, the others with its next backfill, half a minute later"
+    together = Check(
+        "starts together", WARN if depth < gpus else OK, text, f"default_queue_depth={gpus} in SchedulerParameters"
+    )
+    return [latency, together]
 
 
 def _rights(cluster: SlurmCluster, settings: Mapping[str, str]) -> list[Check]:

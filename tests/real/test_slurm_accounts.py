@@ -43,7 +43,10 @@ class Deed:
 UPDATE = "scontrol update"
 #: Slurm starts what was requeued two minutes later; an arbiter when it has its turn
 AT_ONCE = ("PENDING", f"plain {UPDATE} jobid=JOB StartTime=now")
-LONG, AGAIN = "exec sleep 600\n", '[ "${SLURM_RESTART_COUNT:-0}" != 0 ] && exit 3\nexec sleep 600\n'
+#: A script says that it is there before anything is done about it: Slurm shows a job as running before its script
+#: listens, and kills what does not listen by another signal.
+LONG = "echo here\nexec sleep 600\n"
+AGAIN = f'[ "${{SLURM_RESTART_COUNT:-0}}" != 0 ] && exit 3\n{LONG}'
 ALONE = "-N1 --gres=gpu:4 --exclusive"
 DEEDS = {
     "done": Deed("--gres=gpu:1", STEP),
@@ -194,12 +197,17 @@ class Day:
         rows = [line.split("|") for line in shown]
         for job in jobs:
             for number, state, node, _ in rows:
-                if number == job.number and job.steps and job.steps[0][0] == state:
+                if number == job.number and job.steps and job.steps[0][0] == state and self._listens(job, state):
                     job.node = node or job.node
                     self._do(job, job.steps.pop(0)[1])
                     break
         over = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"}
         return any(state not in over for _, state, _, part in rows if part in self.partitions.values())
+
+    def _listens(self, job: Job, state: str) -> bool:
+        """Whether its script is there, of one that says so."""
+        out = self.cluster.shared()[0] / f"{self.partitions[job.side]}-{job.number}.out"
+        return state != "RUNNING" or LONG not in job.deed.script or (out.exists() and "here" in out.read_text())
 
     def _do(self, job: Job, command: str) -> None:
         words = command.replace("JOB", job.number).replace("NODE", job.node).split()

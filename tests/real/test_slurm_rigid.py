@@ -370,6 +370,29 @@ def test_a_job_that_an_administrator_moves_runs_there(cluster: Driver, comment: 
         slurm.run("scancel", number)
 
 
+@pytest.mark.parametrize("asked", ["--gres=gpu:1 -N1", "--gpus=1"])
+def test_a_job_that_an_administrator_reshapes_is_planned_as_it_stands(cluster: Driver, asked: str) -> None:
+    job = harness(cluster).submit_script("#!/bin/bash\nsleep 600\n", *asked.split())
+    number = job.partition(".")[0]
+    slurm = harness(cluster).cluster
+
+    def gpus() -> int:
+        spec = cluster.job(job).spec
+        assert spec is not None
+        return spec.gpus.requested
+
+    assert gpus() == 1
+    changed = ["NumNodes=2-2", "NumTasks=2", "TresPerNode=gres:gpu:2"] if "gres" in asked else ["TresPerJob=gres:gpu:4"]
+    slurm.run("scontrol", "update", f"jobid={number}", *changed)
+    assert gpus() == 4
+    try:
+        cluster.start(job, cluster.spread(2) if "gres" in asked else cluster.one(4))
+        held = cluster.wait(job, JobState.RUNNING).allocation
+        assert sum(held.values()) == 4, held
+    finally:
+        slurm.run("scancel", number)
+
+
 # --- accounting -------------------------------------------------------------------------------------------
 
 

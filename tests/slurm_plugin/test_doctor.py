@@ -82,3 +82,22 @@ def test_what_the_site_hides_is_said() -> None:
     found = doctor._private(replace(FACTS, private=frozenset({"jobs", "cloud"})))
     assert [(check.verdict, "jobs" in check.text) for check in found] == [(Verdict.OK, True)]
     assert doctor._private(FACTS) == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "gpus", "verdict"),
+    [
+        ("", 100, Verdict.OK),
+        ("", 101, Verdict.WARN),
+        ("batch_sched_delay=0,default_queue_depth=400,sched_min_interval=0", 400, Verdict.OK),
+        ("bf_max_job_test=1000,default_queue_depth=50", 64, Verdict.WARN),
+    ],
+)
+def test_a_scheduler_that_starts_fewer_than_one_round_grants_is_warned_of(
+    parameters: str, gpus: int, verdict: Verdict
+) -> None:
+    found = {check.name: check for check in doctor._scheduler({"SchedulerParameters": parameters}, gpus)}
+    together = found["starts together"]
+    assert together.verdict is verdict
+    assert f"default_queue_depth={gpus} in" in together.remedy
+    assert found["start latency"].verdict is (Verdict.OK if "batch_sched_delay=0" in parameters else Verdict.WARN)

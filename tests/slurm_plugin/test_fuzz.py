@@ -27,6 +27,7 @@ from slurm_plugin.files.spool import Spool
 from slurm_plugin.files.transport import Completed, Conversation, LocalFiles
 from slurm_plugin.jobs import holdings, state_machine
 from slurm_plugin.jobs.record import Grant, Memo, Memories, Stop
+from slurm_plugin.jobs.specification import port_id
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from tests.fuzzing import Target, attack
@@ -43,7 +44,7 @@ COUNT = 120
 
 def judged(rows: Iterable[JobRow], nodes: Iterable[NodeRow] = (), memo: Memo | None = None) -> None:
     """What a look makes of them. A job that cannot be understood costs itself, in these words (`observation.py`)."""
-    found = {state_machine.port_id(row): row for row in rows}
+    found = {port_id(row): row for row in rows}
     for name, row in found.items():
         try:
             state_machine.judge(row, memo or Memo(name), FACTS, OPTIONS, NOW_S, lambda: False)

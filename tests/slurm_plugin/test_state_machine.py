@@ -9,43 +9,15 @@ from typing import Any
 import pytest
 
 from horae.arbiter.observe.model_key import model_key
-from horae.port import BlockKind, JobState, ObservedJob
-from policy.model import Health, Node, Shape
+from horae.port import BlockKind, JobState
+from policy.model import Shape
 from slurm_plugin.clients.command import scontrol
-from slurm_plugin.jobs.holdings import between_two_reads, health, held_gpus, nodes_of, within_nodes
 from slurm_plugin.jobs.record import Grant, Memo, Stop
 from slurm_plugin.jobs.shapes import left_min, original, start_writes
-from slurm_plugin.jobs.state_machine import (
-    Judgement,
-    awaited,
-    begins_s,
-    block_kind,
-    held_by_others,
-    is_awaited,
-    judge,
-    let_go,
-    told_lost,
-)
-from slurm_plugin.options import Options
-from slurm_plugin.records import Facts, JobRow, NodeRow, gpus_in_use
-from slurm_plugin.records import gpus as gpu_types
-from tests.slurm_plugin.rows import FACTS, NOW, ROW
+from slurm_plugin.jobs.state_machine import block_kind, judge, let_go, told_lost
+from slurm_plugin.records import JobRow
+from tests.slurm_plugin.rows import FACTS, GRANT, NOW, OPTIONS, OWN, PARKED, RAN, ROW, RUNNING, look, shown
 
-OPTIONS = Options(partitions=("dl",))
-GRANT = Grant(epoch=1, restarts=0, nodes=("n1",), per_node=2, at_s=NOW - 1)
-RAN = replace(GRANT, started=True, began_s=NOW - 50)
-
-
-def look(memo: Memo | None = None, facts: Facts = FACTS, options: Options = OPTIONS, **changes: Any) -> Judgement:
-    return judge(replace(ROW, **changes), memo or Memo("7.abc"), facts, options, NOW)
-
-
-def shown(verdict: Judgement) -> tuple[JobState, str]:
-    assert verdict.job is not None
-    return verdict.job.state, " ".join(write.verb for step in verdict.steps for write in step.writes)
-
-
-RUNNING: dict[str, Any] = {"state": "RUNNING", "reason": None, "priority": 9, "nodes": ("n1",), "start_s": NOW - 50}
 ENDED: dict[str, Any] = {"state": "FAILED", "priority": 9, "nodes": ("n1",), "start_s": NOW - 2, "end_s": NOW - 2}
 
 
@@ -203,35 +175,6 @@ def test_a_word_that_cannot_be_read_makes_the_job_rigid_and_says_so() -> None:
     assert "min" in verdict.note
 
 
-@pytest.mark.parametrize(
-    ("state", "found"),
-    [
-        ("idle", Health.UP), ("mixed", Health.UP), ("allocated", Health.UP), ("mixed-", Health.UP),
-        ("idle*", Health.DOWN), ("down", Health.DOWN), ("inval", Health.DOWN), ("idle+not_responding", Health.DOWN),
-        ("draining", Health.DRAIN), ("drained", Health.DRAIN), ("mixed$", Health.DRAIN), ("maint", Health.DRAIN),
-        ("idle+maintenance+reserved", Health.DRAIN),
-    ],
-)  # fmt: skip
-def test_node_states(state: str, found: Health) -> None:
-    assert health(state) is found
-
-
-@pytest.mark.parametrize(
-    ("dependency", "ids"),
-    [
-        (None, set()),
-        ("afterok:7(unfulfilled)", set()),
-        ("afternotok:7(unfulfilled)", {7}),
-        ("afterany:3(unfulfilled),afternotok:12_4(unfulfilled)", {12}),
-        ("afternotok:5:6(unfulfilled)?afternotok:9_*(failed)", {5, 6, 9}),
-    ],
-)
-def test_jobs_whose_failure_others_wait_for_are_known(dependency: str | None, ids: set[int]) -> None:
-    assert awaited([replace(ROW, id="90", slurm_id=90, dependency=dependency)]) == ids
-    assert is_awaited(replace(ROW, id="12_3", slurm_id=40), frozenset({12}))
-    assert not is_awaited(ROW, frozenset({12}))
-
-
 def test_a_job_that_stays_after_its_checkpoint_is_requeued_and_again_if_that_is_lost() -> None:
     memo = Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 60, 0, signalled_s=NOW - 3, stay=True))
     row = replace(ROW, **RUNNING)
@@ -255,37 +198,6 @@ def test_a_requeue_that_is_counted_already_is_still_the_old_start() -> None:
     assert shown(waiting)[0] is JobState.STOPPED
 
 
-def test_a_job_that_began_between_the_two_reads_is_not_stopped_for_its_own_gpus() -> None:
-    def node(name: str, used: int) -> NodeRow:
-        return NodeRow(name, {"v100": 4}, used, "mixed", 16, 16, 1 << 30, 0)
-
-    granted, waits = {"7.abc": replace(GRANT, per_node=2)}, replace(ROW, priority=9, reason="None")
-    jobs = {"7.abc": waits}
-    assert between_two_reads(jobs, [node("n1", 4), node("n2", 4)], granted)
-    assert between_two_reads(jobs, [node("n1", 2)], granted), "also where there would be room for it a second time"
-    assert not between_two_reads(jobs, [node("n1", 1)], granted)
-    assert not between_two_reads(jobs, [node("n1", 0), node("n2", 4)], granted)
-    assert not between_two_reads(jobs, [node("n1", 4)], {})
-    runs = replace(ROW, **RUNNING)
-    assert not between_two_reads({"7.abc": runs}, [node("n1", 4)], granted)
-    beside = {"7.abc": waits, "8.abc": replace(runs, gpus_per_node=2)}
-    assert not between_two_reads(beside, [node("n1", 2)], granted), "those are of another job of ours"
-    assert between_two_reads(beside, [node("n1", 4)], granted)
-    assert not between_two_reads(jobs, [node("n1", 4)], {"7.abc": replace(GRANT, per_node=2, nodes=())})
-
-
-def test_a_job_that_completes_holds_no_more_than_the_nodes_that_it_has_not_left() -> None:
-    """squeue names the second of its two nodes alone, beside the six GPUs that it had on both."""
-    leaving = replace(ROW, state="COMPLETING", nodes=("n2",), gpus_per_node=None, gpus_total=6)
-    rows = {"7.abc": leaving, "8.abc": replace(ROW, **{**RUNNING, "nodes": ("n2",), "gpus_per_node": 1})}
-    jobs = {
-        "7.abc": ObservedJob("7.abc", JobState.STOPPING, allocation=held_gpus(leaving)),
-        "8.abc": ObservedJob("8.abc", JobState.RUNNING, allocation={"n2": 1}),
-    }
-    found = within_nodes(jobs, rows, [Node("n1", "v100", 4), Node("n2", "v100", 4, foreign=1)])
-    assert {name: dict(job.allocation) for name, job in found.items()} == {"7.abc": {"n2": 2}, "8.abc": {"n2": 1}}
-
-
 def test_a_start_whose_supervisor_spoke_was_launched() -> None:
     memo = Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1)))
     row = replace(ROW, **{**ENDED, "restarts": 1, "exit_status": 1 << 8})
@@ -298,12 +210,6 @@ def test_lost_launches_are_counted_over_starts_that_were_short() -> None:
     assert look(memo, **{**RUNNING, "start_s": NOW - 50}).memo.launches == 0
 
 
-OWN = "horae=abc,gpus=4,nodes=2,types=v100,cpus=24,mem=2000,shape=own,per=2,fixed=1,nodecpus=12,alone=1,features=ib"
-PARKED: dict[str, Any] = {
-    "admin_comment": OWN, "priority": 9, "reason": "BeginTime", "eligible_s": NOW + 366 * 86400.0, "comment": "",
-}  # fmt: skip
-
-
 def test_a_parked_job_waits_without_a_write_and_shows_its_shape() -> None:
     verdict = look(**PARKED)
     assert shown(verdict) == (JobState.QUEUED, "")
@@ -312,6 +218,25 @@ def test_a_parked_job_waits_without_a_write_and_shows_its_shape() -> None:
     assert spec is not None
     assert spec.shape == Shape(2, 2, 12, 2000 << 20, ("ib",), True)
     assert (spec.elastic, spec.gpus.requested, spec.gpu_types) == (False, 4, ("v100",))
+
+
+@pytest.mark.parametrize(
+    ("now", "gpus", "nodes", "per_node"),
+    [
+        ({"num_nodes": 3, "gpus_per_node": 2}, 6, 3, 2),
+        ({"num_nodes": 2, "gpus_per_node": 1}, 2, 2, 1),
+        ({"num_nodes": 1, "gpus_per_node": None, "gpus_total": 8}, 8, None, None),
+    ],
+)
+def test_a_rigid_job_that_an_administrator_reshapes_is_planned_as_it_stands(
+    now: dict[str, Any], gpus: int, nodes: int | None, per_node: int | None
+) -> None:
+    verdict = look(**{**PARKED, **now})
+    assert verdict.job is not None
+    spec = verdict.job.spec
+    assert spec is not None
+    assert (spec.gpus.requested, spec.gpus.min) == (gpus, gpus)
+    assert spec.shape == Shape(nodes, per_node, 12, 2000 << 20, ("ib",), True)
 
 
 @pytest.mark.parametrize("reason", ["BeginTime", "None"])
@@ -339,25 +264,6 @@ def test_a_rigid_jobs_start_writes_when_and_nothing_else() -> None:
     assert [scontrol(each) for each in original(later, NOW)] == [f"update jobid=7 StartTime=uts{int(NOW) + 60}"]
 
 
-def test_what_an_administrator_holds_is_told_apart() -> None:
-    held = replace(ROW, **{**PARKED, "priority": 0, "reason": "JobHeldAdmin", "eligible_s": None})
-    assert held_by_others(held, Memo("7.abc"))
-    assert not held_by_others(held, Memo("7.abc", held_s=NOW))
-    assert not held_by_others(replace(held, admin_comment=f"{OWN},held=1"), Memo("7.abc"))
-    assert not held_by_others(ROW, Memo("7.abc")), "an elastic job that has run, or came before this module, waits held"
-    parked = replace(ROW, eligible_s=NOW + 366 * 86400.0)
-    assert held_by_others(parked, Memo("7.abc"))
-    assert not held_by_others(parked, Memo("7.abc", held_s=NOW))
-
-
-def test_our_own_hold_is_ours_until_it_is_seen_to_be_over() -> None:
-    """A release that slurmctld never got leaves our hold, not an administrator's."""
-    blocked = Memo("7.abc", (replace(GRANT, at_s=NOW - 9),), held_s=NOW - 20)
-    own: dict[str, Any] = {**PARKED, "eligible_s": None}
-    assert not held_by_others(replace(ROW, **{**own, "priority": 0}), look(blocked, **{**own, "priority": 0}).memo)
-    assert look(blocked, **own).memo.held_s == 0.0
-
-
 def test_a_parked_elastic_job_waits_and_its_lost_start_is_not_made_in_part() -> None:
     waits: dict[str, Any] = {"priority": 9, "reason": "BeginTime", "eligible_s": NOW + 366 * 86400.0}
     assert shown(look(**waits)) == (JobState.QUEUED, "")
@@ -380,11 +286,6 @@ def test_why_a_job_left_its_nodes_is_told_as_it_was_first_seen() -> None:
     assert told_lost(replace(row, restarts=2), by_node, ()).lost != by_node.lost
 
 
-def test_gpus_that_only_the_tag_tells_are_spread_evenly() -> None:
-    row = replace(ROW, **{**RUNNING, "nodes": ("n1", "n2"), "gpus_per_node": None, "admin_comment": OWN})
-    assert held_gpus(row) == {"n1": 2, "n2": 2}
-
-
 def limit_of(memo: Memo, **changes: Any) -> tuple[float | None, float | None]:
     """(over all starts, left) after a look."""
     verdict = look(memo, **changes)
@@ -402,8 +303,8 @@ def test_who_changes_a_limit_is_heard() -> None:
 
 def test_what_we_wrote_ourselves_is_no_change() -> None:
     starting = Memo("7.abc", (RAN, GRANT), limit_s=3600.0, limits=(3600.0, 3000.0), used_s=600.0)
-    for shown in (3600.0, 3000.0, 3600.0):  # the write may show late
-        assert look(starting, limit_s=shown).memo.limit_s == 3600.0
+    for limit_s in (3600.0, 3000.0, 3600.0):  # the write may show late
+        assert look(starting, limit_s=limit_s).memo.limit_s == 3600.0
     settled = look(starting, limit_s=3000.0).memo
     assert look(settled, limit_s=3600.0).memo.limit_s == 4200.0, "raised to what it was, by hand"
 
@@ -448,69 +349,6 @@ def test_cpus_follow_the_gpus(tag: str, defaults: dict[str, int], cpus: int) -> 
     assert verdict.job.spec.cpus_per_gpu == cpus / 2
 
 
-@pytest.mark.parametrize("memory_counts", [False, True])
-def test_a_job_that_ended_between_the_two_reads_leaves_the_node_as_it_is(memory_counts: bool) -> None:
-    """What it had is idle by the second read, and its own by the first."""
-    facts = replace(FACTS, select="CR_Core_Memory" if memory_counts else "CR_Core")
-    runs = {"7.abc": replace(ROW, **{**RUNNING, "num_cpus": 2, "alloc_memory": 1 << 20})}
-    before = NodeRow("n1", {"v100": 4}, 1, "mixed", 14, 16, 1 << 30, 1 << 20)
-    after = replace(before, used=0, cpus_idle=16, memory_used=0)
-    nodes = [nodes_of([row], runs, frozenset(runs), facts) for row in (before, after)]
-    assert nodes[0] == nodes[1]
-    assert (nodes[0][0].cpus, nodes[0][0].memory) == (16.0, 1 << 30 if memory_counts else None)
-
-
-@pytest.mark.parametrize(
-    ("state", "is_"),
-    [
-        ("idle~+idle+cloud+powered_down", Health.UP),
-        ("mixed#+mixed+cloud+not_responding+powering_up", Health.UP),
-        ("alloc#+allocated+powering_up", Health.UP),
-        ("idle%+idle+cloud+powering_down", Health.DRAIN),
-        ("mixed!+mixed+power_down", Health.DRAIN),
-        ("drained~+idle+cloud+drain+powered_down", Health.DRAIN),
-        ("down~+down+cloud+powered_down", Health.DOWN),
-        ("down#+down+powering_up", Health.DOWN),
-        ("idle*+idle+not_responding", Health.DOWN),
-        ("planned+planned", Health.UP),
-    ],
-)
-def test_a_node_that_is_powered_down_is_capacity(state: str, is_: Health) -> None:
-    """As sinfo of 24.11 says them: nothing ever woke such a node, and jobs waited for healthy ones."""
-    assert health(state) is is_
-
-
-def test_capacity_that_sleeps_costs_its_waking_and_comes_last() -> None:
-    rows = [
-        NodeRow(name, {"v100": 4}, 0, state, 16, 16, 1 << 30, 0)
-        for name, state in (("c1", "idle~+idle+cloud+powered_down"), ("c2", "idle#+powering_up"), ("n1", "idle"))
-    ]
-    nodes = nodes_of(rows, {}, frozenset(), replace(FACTS, resume_s=180.0))
-    assert [(node.name, node.health, node.wake_s) for node in nodes] == [
-        ("n1", Health.UP, 0.0), ("c1", Health.UP, 180.0), ("c2", Health.UP, 180.0),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("used", "gpus"),
-    [
-        ("gpu:v100:0(IDX:N/A),shard:v100:0(0/4,0/4,0/4,0/4)", 0),
-        ("gpu:v100:1(IDX:0),shard:v100:5(0/4,4/4,1/4,0/4)", 3),
-        ("gpu:v100:0(IDX:N/A),shard:v100:16(4/4,4/4,4/4,4/4)", 4),
-        ("gpu:2,mps:100(0/100,0/100,100/100)", 3),
-        ("gpu:v100:1(IDX:0),shard:3", 4),
-        ("gpu:v100:0(IDX:N/A),shard:v100:0(IDX:N/A),mps:v100:0(IDX:N/A)", 0),  # 22.05, idle
-        ("gpu:1g.10gb:2(IDX:0-1),gpu:3g.40gb:1(IDX:7)", 3),
-    ],
-)
-def test_gpus_of_which_jobs_have_parts_are_not_idle(used: str, gpus: int) -> None:
-    assert gpus_in_use(used) == gpus
-
-
-def test_instances_of_gpus_are_types() -> None:
-    assert gpu_types("gpu:1g.10gb:7(S:0),gpu:a100:2,gpu:4") == {"1g.10gb": 7, "a100": 2, "gpu": 4}
-
-
 def test_two_jobs_of_one_script_share_no_profile_unless_their_user_says_so() -> None:
     """Their arguments and environment may differ, which Slurm does not show: one's "no gain" kept the other small."""
     specs = [look(id=each, command="/home/ann/train.sh", comment="horae:min=1,max=8").job for each in ("7", "8")]
@@ -518,38 +356,3 @@ def test_two_jobs_of_one_script_share_no_profile_unless_their_user_says_so() -> 
     assert keys == {"lab/train#7", "lab/train#8"}
     named = [look(id=each, comment="horae:min=1,max=8,key=resnet").job for each in ("7", "8")]
     assert {model_key(seen.spec) for seen in named if seen is not None and seen.spec is not None} == {"resnet"}
-
-
-HOUR = 3600.0
-
-
-@pytest.mark.parametrize(
-    ("changes", "said", "held"),
-    [
-        ({"eligible_s": NOW + HOUR, "priority": 5, "reason": "BeginTime"}, NOW + HOUR, False),  # an administrator's
-        ({"eligible_s": NOW + HOUR}, NOW + HOUR, False),  # the same, held by us meanwhile
-        ({"eligible_s": NOW + 30, "priority": 5, "reason": "BeginTime"}, NOW + 30, True),  # Slurm would start it soon
-        ({"eligible_s": NOW - 5, "priority": 5}, None, True),  # it would start now
-        ({"eligible_s": NOW + 365.9 * 86400, "priority": 5, "reason": "BeginTime"}, None, False),  # the module's
-        ({"eligible_s": NOW + HOUR, "submit_s": NOW + HOUR - 366 * 86400, "priority": 5}, None, True),  # its, long ago
-    ],
-)
-@pytest.mark.parametrize("own", ["", ",shape=own"])
-def test_a_begin_time_that_an_administrator_gives_is_kept(
-    changes: dict[str, Any], said: float | None, held: bool, own: str
-) -> None:
-    row = replace(ROW, admin_comment=f"horae=abc,gpus=2,nodes=1{own}", **changes)
-    verdict = judge(row, Memo("7.abc", held_s=1.0 if row.held else 0.0), FACTS, OPTIONS, NOW)
-    assert begins_s(row, NOW) == said
-    assert (verdict.job is None) == (said is not None), "offered when it may start"
-    assert [write.verb for step in verdict.steps for write in step.writes] == ["hold"] * held
-    last = original(row, NOW)[-1].change
-    assert last is not None
-    assert (last.start_now, last.start_s) == (said is None, said), "and handed back with it"
-
-
-def test_an_administrator_may_start_it_before_its_users_time() -> None:
-    tagged = replace(ROW, admin_comment=f"horae=abc,gpus=2,nodes=1,begin={int(NOW + HOUR)}")
-    assert begins_s(replace(tagged, eligible_s=NOW + 365.9 * 86400), NOW) == NOW + HOUR
-    assert begins_s(replace(tagged, eligible_s=NOW - 1), NOW) is None
-    assert begins_s(replace(tagged, eligible_s=NOW + 60), NOW) == NOW + 60

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from itertools import count
-from pathlib import Path
 
 import pytest
 
-from horae.elastic.protocol import CHECKPOINTS_FAIL
-from horae.elastic.stores import checkpoints
-from horae.elastic.stores.store import FolderStore
-from horae.port import FixConfiguration, JobState, Never, ObservedJob, PortError, TryLater, attend
+from horae.port import FixConfiguration, JobState, Never, PortError, TryLater, attend
 from tests.yarn_bridge.memory_site import SPEC, Site, instances
-from yarn_bridge.clients.errors import refusal
-from yarn_bridge.clients.records import Instance, NodeReport
+from yarn_bridge.clients.records import Instance
 from yarn_bridge.jobs.state_machine import RENEWED
-
-
-@pytest.fixture
-def site() -> Site:
-    return Site()
 
 
 def test_a_round_is_three_reads_whatever_the_number_of_jobs(site: Site) -> None:
@@ -204,27 +191,6 @@ def test_under_kerberos_a_job_whose_owner_has_no_keytab_waits_and_says_so() -> N
     assert site.look().state is JobState.RUNNING
 
 
-def test_gpus_of_a_service_that_nobody_can_ask_come_free(site: Site) -> None:
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 2}, 1)
-    site.look()
-    site.yarn.away = True
-    assert site.look().state is JobState.STARTING
-    site.now_s += 3.0
-    assert any("does not answer" in note for note in attend(site.port).notes)
-    site.now_s += 125.0
-    site.look()
-    site.now_s += 20.0
-    seen = site.look()
-    assert (seen.state, seen.allocation, site.yarn.services) == (JobState.QUEUED, {}, {})
-    assert "does not answer; what came was given back" in seen.blocked.text
-    site.yarn.away = False
-    site.port.start("job", {"n1": 2}, 2)
-    site.look()
-    site.register()
-    assert site.look().state is JobState.RUNNING
-
-
 @pytest.mark.parametrize("dies", [True, False])
 @pytest.mark.parametrize("verb", ["start", "stop"])
 @pytest.mark.parametrize("writes", range(5))
@@ -304,280 +270,6 @@ def test_a_gate_that_cannot_be_written_opens_once_it_can(site: Site) -> None:
     assert site.gate()["state"] == "open"
 
 
-@pytest.mark.parametrize("away", [True, False])
-def test_a_cancelled_job_whose_application_master_does_not_answer_ends(site: Site, away: bool) -> None:
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    site.yarn.away = away
-    site.port.cancel("job")
-    assert site.look().state is JobState.CANCELLED
-    assert site.yarn.services == {}
-
-
-@pytest.mark.parametrize("end", ["lost", "killed"])
-def test_what_a_rank_saves_while_its_job_is_cleared_is_seen(site: Site, tmp_path: Path, end: str) -> None:
-    def saved(step: int) -> None:
-        checkpoints.write(FolderStore(str(tmp_path)), step, 1, {}, lambda folder: None, lambda: None)
-
-    site.port.submit("job", replace(SPEC, checkpoint=str(tmp_path)))
-    site.port.start("job", {"n1": 1, "n2": 1}, 1)
-    site.look()
-    site.register()
-    site.look()
-    saved(20)
-    if end == "lost":
-        site.yarn.down = "n1"
-    else:
-        site.port.checkpoint_and_stop("job", 5.0)
-        site.now_s += 30.0
-    assert attend(site.port).jobs[0].native == "clearing"
-    saved(25)
-    seen = site.look()
-    assert seen.state is (JobState.LOST if end == "lost" else JobState.STOPPED)
-    assert seen.checkpoint.step == 25.0
-
-
-def test_a_checkpoint_folder_that_the_bridge_cannot_read_hinders_nobody(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    site.port.submit("job", replace(SPEC, checkpoint=str(tmp_path / "file")))
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    site.register()
-    site.look()
-    site.yarn.down = "n1"
-    seen = site.look()
-    assert (seen.state, seen.checkpoint) == (JobState.LOST, None)
-
-
-def test_a_log_of_which_a_part_is_short_is_read_on_from_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.port.submit("job", SPEC)
-    site.hdfs.files |= {f"/hdfs/jobs/job/log/{epoch:08}": b"%d" % epoch * 10 for epoch in (1, 2, 3)}
-    whole, read = site.port.read_log("job", 0), site.hdfs.read
-
-    def behind(path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
-        assert offset >= 0
-        data = read(path, offset, limit)
-        return data[:4] if data is not None and path.endswith("2") else data
-
-    monkeypatch.setattr(site.hdfs, "read", behind)
-    first = site.port.read_log("job", 0)
-    assert (first.data, first.next_offset, first.eof) == (whole.data[:14], 14, False)
-    monkeypatch.undo()
-    assert first.data + site.port.read_log("job", first.next_offset).data == whole.data
-
-
-def test_what_workers_say_is_read_again_until_it_was_read(site: Site) -> None:
-    """Its folder changed once, and for some rounds what changed could not be read."""
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    names = site.register()
-    assert site.look().state is JobState.RUNNING
-    site.hdfs.hidden = "/acks/"
-    site.acknowledge(names, 1, "completed", 0, step=7.0)
-    for _ in range(4):
-        site.now_s += 3.0
-        assert any("no DataNode answers" in note for note in attend(site.port).notes)
-    site.hdfs.hidden = ""
-    assert site.look().state is JobState.COMPLETED
-
-
-def test_a_record_that_changed_is_read_again_until_it_was_read(site: Site) -> None:
-    """As one sees it who has not the claim."""
-    site.port.submit("job", SPEC)
-    other = site.connect()
-    other.claim("another")
-    attend(site.port)
-    other.observe()
-    other.start("job", {"n1": 1}, 1)
-    site.hdfs.hidden = "/records/"
-    with pytest.raises(TryLater):
-        attend(site.port)
-    site.hdfs.hidden = ""
-    (seen,) = attend(site.port).jobs
-    assert (seen.state, seen.allocation) == (JobState.STARTING, {"n1": 1})
-
-
-def test_checkpoints_that_fail_are_told_while_they_do(site: Site) -> None:
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1, "n2": 1}, 1)
-    site.look()
-    names = site.register()
-    assert site.look().state is JobState.RUNNING
-    value = {"epoch": 1, "state": "running", "exit_code": 0, "checkpoint": None, "time_s": 1.0}
-    site.tell(f"acks/{names[0]}", {**value, "text": "the quota of space there is used up"})
-    told = site.look()
-    assert told.native == f"{CHECKPOINTS_FAIL}the quota of space there is used up"
-    assert (told.state, site.gate()["state"]) == (JobState.RUNNING, "open"), "it trains on"
-    site.tell(f"acks/{names[0]}", {**value, "text": ""})
-    told = site.look()
-    assert (told.state, told.native.split(",")[0]) == (JobState.RUNNING, "open")
-    site.tell(f"acks/{names[0]}", {**value, "text": "full"})
-    site.port.checkpoint_and_stop("job", 5.0)
-    assert site.look().state is JobState.STOPPING, "a word of trouble is no end"
-    site.acknowledge(names, 1, "stopped", 86, step=40.0)
-    assert (site.look().exit_code, site.look().native) == (86, "")
-
-
-def test_workers_hear_of_a_stop_whose_writing_broke_off(site: Site) -> None:
-    """HDFS took the record, and went away before the gate."""
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    names = site.register()
-    site.look()
-    site.hdfs.writes_left = 1
-    with pytest.raises(TryLater):
-        site.port.checkpoint_and_stop("job", 5.0)
-    site.hdfs.writes_left = None
-    site.tell("members/somebody", {})  # so that the folder has another stamp
-    attend(site.port)
-    assert site.gate()["state"] == "stop"
-    site.acknowledge(names, 1, "stopped", 86, step=40.0)
-    assert site.look().exit_code == 86
-
-
-def test_a_manager_that_cannot_list_its_nodes_now_loses_no_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As while one of them has come and not said a word yet: every other look is refused, and a resize goes on."""
-    site.port.submit("job", SPEC)
-    body = {"exception": "NullPointerException", "message": '"SchedulerNodeReport.getUtilization()" is null'}
-    said = refusal(503, json.dumps({"RemoteException": body}).encode()).error("reading the nodes")
-    asked, nodes = count(), site.yarn.nodes
-
-    def some_nodes() -> list[NodeReport]:
-        if next(asked) % 2:
-            return nodes()
-        raise said
-
-    def until(state: JobState) -> ObservedJob:
-        for _ in range(30):
-            site.now_s += 3.0
-            with suppress(TryLater):
-                seen = attend(site.port).jobs[0]
-                assert seen.state not in (JobState.LOST, JobState.FAILED)
-                if seen.state is state:
-                    return seen
-        raise AssertionError(f"it is not {state}")
-
-    monkeypatch.setattr(site.yarn, "nodes", some_nodes)
-    with pytest.raises(TryLater, match="getUtilization"):
-        attend(site.port)
-    until(JobState.QUEUED)
-    site.port.start("job", {"n1": 1, "n2": 1}, 1)
-    until(JobState.STARTING)
-    names = site.register()
-    until(JobState.RUNNING)
-    site.port.reshape("job", {"n2": 1}, 2)
-    until(JobState.STOPPING)
-    site.acknowledge(names, 1, "stopped", 86, step=40.0)
-    seen = until(JobState.RUNNING)
-    assert (seen.epoch, seen.allocation, seen.checkpoint and seen.checkpoint.step) == (2, {"n2": 1}, 40.0)
-    assert site.calls["create"] == 1
-
-
-def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
-    """Started anew, it knows a node only when that has come back."""
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    site.register()
-    assert site.look().state is JobState.RUNNING
-    site.yarn.hosts = ["n2"]
-    for _ in range(10):
-        site.now_s += 10.0
-        with pytest.raises(TryLater, match="does not know n1"):
-            attend(site.port)
-    site.yarn.hosts = ["n1", "n2"]
-    assert site.look().state is JobState.RUNNING
-    site.yarn.hosts = ["n2"]
-    with pytest.raises(TryLater):
-        attend(site.port)
-    site.now_s += 130.0
-    seen = attend(site.port)
-    assert ([node.name for node in seen.nodes], seen.jobs[0].native) == (["n2"], "clearing")
-    assert site.look().state is JobState.LOST
-
-
-def test_a_manager_that_is_not_active_yet_loses_no_job(site: Site) -> None:
-    """It waits for its state store, answers, and knows neither nodes nor applications: however long that takes."""
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    site.register()
-    assert site.look().state is JobState.RUNNING
-    services, site.yarn.services = site.yarn.services, {}
-    site.yarn.hosts, site.yarn.ha_state = [], "INITIALIZING"
-    for _ in range(10):
-        site.now_s += 100.0
-        with pytest.raises(TryLater, match=r"not active \(INITIALIZING\): .* state store \(ZKRMStateStore\)"):
-            attend(site.port)
-    site.port = site.connect()  # one that has seen no node yet
-    with pytest.raises(TryLater, match="not active"):
-        attend(site.port)
-    # Active again, its nodes are awaited as after any start.
-    site.yarn.services, site.yarn.hosts, site.yarn.ha_state = services, ["n1", "n2"], "ACTIVE"
-    assert site.look().state is JobState.RUNNING
-    site.calls.clear()
-    attend(site.port)
-    assert site.calls["info"] == 0
-
-
-def test_a_manager_whose_state_is_gone_costs_a_restart_and_says_so(site: Site) -> None:
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    site.register()
-    assert site.look().state is JobState.RUNNING
-    site.yarn.services.clear()
-    lost = site.look()
-    assert (lost.state, dict(lost.allocation)) == (JobState.LOST, {})
-    assert lost.native.endswith("was ended: the ResourceManager does not know application_1 any more")
-    site.port.start("job", {"n1": 1}, 2)
-    assert site.look().state is JobState.STARTING
-
-
-def test_an_application_that_cannot_be_written_down_is_told(site: Site) -> None:
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.yarn.app_state = "NEW_SAVING"
-    site.now_s += 5.0
-    assert attend(site.port).notes == ()
-    site.now_s += 20.0
-    (note,) = attend(site.port).notes
-    assert note.startswith("application_1 (h-job-")
-    assert "waits since 25 s for the ResourceManager to write it into its state store (NEW_SAVING)" in note
-
-
-def test_a_round_waits_for_one_answer_at_most_and_nobody_for_another(site: Site) -> None:
-    """Two ends that hang: one is asked for a round, by turns, and the job beside them moves."""
-    for job in ("one", "two", "job"):
-        site.port.submit(job, SPEC)
-        site.port.start(job, {"n1": 1}, 1)
-    attend(site.port)
-    site.yarn.hung = "application_1"
-    site.calls.clear()
-    for job in ("one", "two"):
-        site.port.cancel(job)  # does not fail: the next rounds see to it
-    assert site.calls["kill"] == 2
-    asked = []
-    for _ in range(4):
-        site.now_s += 3.0
-        site.calls.clear()
-        seen = attend(site.port)
-        assert site.calls["kill"] == 1
-        asked += [note.partition(":")[0] for note in seen.notes if "not tried" not in note]
-    assert asked in (["one", "two"] * 2, ["two", "one"] * 2)
-    for name, service in site.yarn.services.items():
-        if "-job-" in name:
-            for each in instances(service):
-                site.tell(f"members/{each.container}", {"host": "h", "port": 21000})
-    assert site.look().state is JobState.RUNNING
-    site.yarn.hung = ""
-    assert site.look("one").state is JobState.CANCELLED
-    assert site.look("two").state is JobState.CANCELLED
-
-
 def test_without_the_claim_nothing_is_done(site: Site) -> None:
     site.port.submit("job", SPEC)
     site.port.start("job", {"n1": 1}, 1)
@@ -601,14 +293,6 @@ def test_a_grant_on_a_node_that_is_full_or_down_waits(site: Site) -> None:
     site.look("other")
     with pytest.raises(TryLater, match="n2 is down"):
         site.port.start("other", {"n2": 1}, 1)
-
-
-def test_a_folder_that_cannot_be_read_is_noted_and_hinders_nobody(site: Site) -> None:
-    site.port.submit("job", SPEC)
-    site.hdfs.write("/hdfs/jobs/stray/gate", b"not a record")
-    seen = attend(site.port)
-    assert [job.id for job in seen.jobs] == ["job"]
-    assert any("stray" in note for note in seen.notes)
 
 
 def job_of(service: str) -> str:

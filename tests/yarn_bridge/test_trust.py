@@ -26,11 +26,6 @@ FOLDER = "/hdfs/jobs"
 ALICE = replace(SPEC, owner="alice")
 
 
-@pytest.fixture
-def site() -> Site:
-    return Site()
-
-
 def planted(site: Site, job: str, by: str, owner: str, **changes: Any) -> None:
     """A folder as the version before would have made it, by whoever could write to `jobs/` then."""
     record = replace(Record(job, owner, service_name(job), 1.0, since_s=1.0), **changes)

@@ -1,4 +1,4 @@
-"""Pickles between the arbiter and its own policy process: nothing else is written or read in this form.
+"""Pickles of questions, from the arbiter to its own policy process: nothing else is read in this form, and no answer.
 
 A question is mostly jobs: they travel as columns, one list a field, and are made again by one call each. What many
 jobs share (a table, a range, an empty mapping) is one object on the other side too, so that it is worked out once.
@@ -17,31 +17,24 @@ from typing import Any
 
 from horae.journal.quiet import quiet
 from policy.model import (
-    Certificate,
     Cluster,
-    Decision,
     GpuRange,
     Job,
     Limits,
     LossForecast,
     Node,
     PolicyChoice,
-    Reason,
     Shape,
     Slowdown,
     Snapshot,
-    SolverSummary,
     Tenant,
-    TenantShare,
     TypeChoice,
     Work,
-    Worst,
 )
 
 #: Sent as the values of their fields, in order.
 _BY_POSITION = (
-    Certificate, GpuRange, Limits, LossForecast, PolicyChoice, Reason, Shape, Slowdown,
-    SolverSummary, Tenant, TenantShare, TypeChoice, Work, Worst,
+    GpuRange, Limits, LossForecast, PolicyChoice, Shape, Slowdown, Tenant, TypeChoice, Work,
 )  # fmt: skip
 
 
@@ -66,9 +59,6 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 
 
 _JOB, _NODE, _SNAPSHOT = _names(Job), _names(Node), _names(Snapshot)
-_DECISION, _REASON = _names(Decision), _names(Reason)
-_REASONS_AT = _DECISION.index("reasons")
-_OF_DECISION = attrgetter(*_DECISION)
 _WORK_AT, _JOBS_AT = _JOB.index("work"), _SNAPSHOT.index("jobs")
 _OF_SNAPSHOT = attrgetter(*_SNAPSHOT)
 
@@ -87,15 +77,6 @@ def snapshot(jobs: list[list[Any]], total: list[Any], done: list[Any], *others: 
     made = tuple(map(Job, *jobs[:_WORK_AT], work, *jobs[_WORK_AT:]))
     values: list[Any] = [*others[:_JOBS_AT], made, *others[_JOBS_AT:]]
     return Snapshot(*values)
-
-
-def decision(reasons: list[list[Any]], jobs: list[str], whose: list[int], *others: Any) -> Decision:
-    """`reasons`: columns of the reasons that differ; of each of the `jobs`, the number of its own is in `whose`.
-    `others`: a decision's fields, without its reasons."""
-    made = list(map(Reason, *reasons))
-    by_job = dict(zip(jobs, map(made.__getitem__, whose), strict=True))
-    values: list[Any] = [*others[:_REASONS_AT], by_job, *others[_REASONS_AT:]]
-    return Decision(*values)
 
 
 class _Pickler(pickle.Pickler):
@@ -121,18 +102,6 @@ def _of_snapshot(value: Snapshot) -> tuple[Any, ...]:
     return snapshot, (of_jobs, *of_work, *others)
 
 
-def _of_decision(value: Decision) -> tuple[Any, ...]:
-    others = list(_OF_DECISION(value))
-    reasons = others[_REASONS_AT]
-    if not isinstance(reasons, dict) or not {Reason}.issuperset(map(type, reasons.values())):
-        return Decision, tuple(others)  # whoever made it: what is wrong with it is told on the other side
-    del others[_REASONS_AT]
-    differ = {id(reason): reason for reason in reasons.values()}
-    number = {key: i for i, key in enumerate(differ)}
-    whose = [number[id(reason)] for reason in reasons.values()]
-    return decision, (columns(list(differ.values()), _REASON), list(reasons), whose, *others)
-
-
 def _of_record(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
     values = attrgetter(*_names(kind))
     return lambda value: (kind, values(value))
@@ -141,6 +110,5 @@ def _of_record(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
 _Pickler.dispatch_table[MappingProxyType] = _of_mapping
 _Pickler.dispatch_table[Cluster] = _of_cluster
 _Pickler.dispatch_table[Snapshot] = _of_snapshot
-_Pickler.dispatch_table[Decision] = _of_decision
 for _kind in _BY_POSITION:
     _Pickler.dispatch_table[_kind] = _of_record(_kind)

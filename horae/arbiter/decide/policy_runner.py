@@ -8,7 +8,6 @@ caller's thread; tests and `horae decide` use it.
 from __future__ import annotations
 
 import os
-import pickle
 import select
 import signal
 import struct
@@ -20,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from horae.arbiter.decide import apart, aside
+from horae.arbiter.decide import apart, aside, pickling, powerless, replies
+from horae.arbiter.decide.replies import Reply
 from horae.arbiter.decide.validation import problems
 from horae.journal.codec import Plain, is_plain
 from policy.decide import PolicyFailed
@@ -89,10 +89,6 @@ class Inline:
         """Nothing is held open."""
 
 
-#: What a policy process sends back: what it answered or None, what it raised, jobs left out and why.
-Reply = tuple[object, str, Mapping[JobName, str]]
-
-
 def asked(decide: Decide, question: Question) -> Reply:
     """What the policy answers; where it raises, what it answers without the jobs that it raises for."""
     until = time.monotonic() + question.limit_s
@@ -131,7 +127,7 @@ def checked(
 ) -> Answer:
     if why_not:
         return Answer(None, why_not, took_s, left_out)
-    if isinstance(found, Decision) and is_plain(found.state):
+    if isinstance(found, Decision) and type(found.state) is not Plain and is_plain(found.state):
         found = replace(found, state=Plain(found.state))  # looked through once: the record takes it as it is
     wrong = problems(aside.without(question.snapshot, left_out), found)
     if wrong:
@@ -143,8 +139,10 @@ def checked(
 class Worker:
     """One process that answers one question after the other; a fresh one after each that had to be killed."""
 
-    def __init__(self, decide: str = DECIDE) -> None:
+    def __init__(self, decide: str = DECIDE, *, rights: bool = False) -> None:
+        """`rights`: it has ours, also where we are root (otherwise: `powerless.py`)."""
         self._decide = decide
+        self._account, self._kept = (None, None) if rights else powerless.account()
         self._fruitless: dict[tuple[str, str], float] = {}  #: pool and policy -> when a search found nobody
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -177,16 +175,18 @@ class Worker:
 
     def _once(self, question: Question) -> Reply | str:
         """What its process replies; or why there is no reply, and then the process is gone."""
+        if why_not := powerless.barred(question.policy, self._kept):
+            return why_not
         try:
             process = self._running()
             deadline = time.monotonic() + question.limit_s + SLACK_S
             assert process.stdin is not None and process.stdout is not None
-            _write(process.stdin.fileno(), packed(question), deadline)
-            reply: Reply = unpacked(_read(process.stdout.fileno(), deadline))
+            _write(process.stdin.fileno(), packed(pickling.dumps(question)), deadline)
+            reply = replies.loads(_read(process.stdout.fileno(), deadline))
         except TimeoutError:
             self.close()
             return f"policy {question.policy} did not answer within {question.limit_s:g} s and was ended"
-        except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError) as error:
+        except (OSError, EOFError, ValueError) as error:
             process_ = self._process  # `close` may come from another thread
             code = process_.poll() if process_ is not None else None
             self.close()
@@ -198,14 +198,16 @@ class Worker:
         if self._process is None or self._process.poll() is not None:
             # Our own modules' places, and no other: not the folder that we were started in, which may be anybody's.
             path = os.pathsep.join(p for p in sys.path if Path(p).is_absolute())
-            environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+            who = {} if self._account is None else powerless.popen(self._account)
+            env = {**who.pop("env", os.environ), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "horae.arbiter.decide.policy_worker", self._decide, str(os.getpid())],
                 cwd="/",
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=environment,
+                env=env,
                 start_new_session=True,  # Ctrl-C at a terminal is the arbiter's to handle
+                **who,
             )
             assert self._process.stdout is not None
             try:
@@ -225,20 +227,11 @@ class Worker:
         process.wait()
 
 
-# --- the wire: length, then a pickle, between a process and its own child ---------------------------------
+# --- the wire: a length, then a question's pickle one way, a reply's JSON the other -----------------------
 
 
-def packed(value: object) -> bytes:
-    from horae.arbiter.decide.pickling import dumps
-
-    body = dumps(value)
+def packed(body: bytes) -> bytes:
     return _LENGTH.pack(len(body)) + body
-
-
-def unpacked(body: bytes) -> Any:
-    from horae.arbiter.decide.pickling import loads
-
-    return loads(body)
 
 
 def _write(fd: int, data: bytes, deadline: float) -> None:
@@ -255,6 +248,8 @@ def _write(fd: int, data: bytes, deadline: float) -> None:
 def _read(fd: int, deadline: float) -> bytes:
     os.set_blocking(fd, False)
     (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size, deadline))
+    if length > replies.MOST_BYTES:
+        raise ValueError(f"it says {length} bytes, and {replies.MOST_BYTES} are the most")
     return _exactly(fd, length, deadline)
 
 

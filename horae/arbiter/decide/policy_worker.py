@@ -10,13 +10,15 @@ import importlib
 import os
 import sys
 
+from horae.arbiter.decide import pickling, powerless, replies
 from horae.arbiter.decide.apart import die_with_parent
-from horae.arbiter.decide.policy_runner import READY, Decide, asked, packed, unpacked
+from horae.arbiter.decide.policy_runner import READY, Decide, Question, asked, packed
 from horae.journal.quiet import quiet
 
 
 def main() -> None:
     target, parent = sys.argv[1], int(sys.argv[2])
+    powerless.keep_so()
     die_with_parent()
     if os.getppid() != parent:
         return  # it died before we could say so
@@ -41,12 +43,12 @@ def main() -> None:
 
 
 def answer(decide: Decide, body: bytes) -> bytes:
-    question = unpacked(body)
+    question: Question = pickling.loads(body)
     reply = asked(decide, question)
     try:
-        return packed(reply)
+        return packed(replies.dumps(reply))
     except Exception as error:  # noqa: BLE001  (whatever cannot be sent is the answer's fault)
-        return packed((None, f"policy {question.policy} answered what cannot be sent: {error}", {}))
+        return packed(replies.dumps((None, f"policy {question.policy} answered what cannot be sent: {error}", {})))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
+import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from horae.arbiter.decide import replies
 from policy.model import Decision, Snapshot
 from tests.horae.arbiter.site import answer, first_come
 
@@ -42,3 +47,45 @@ def unsendable(snapshot: Snapshot, *asked: Any) -> Decision:
 
 def exhausts(*asked: Any) -> Decision:
     raise MemoryError
+
+
+class Attack:
+    """Runs code where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path(os.environ["ATTACK_MARK"]),)
+
+
+def attacks(snapshot: Snapshot, *asked: Any) -> Decision:
+    return answer(snapshot, {}, state={"kept": Attack()})
+
+
+def attacks_on_the_wire(snapshot: Snapshot, *asked: Any) -> Decision:
+    """Whoever runs in the process can write into its pipe what no code of ours would."""
+    replies.dumps = lambda _reply: pickle.dumps(Attack())
+    return first_come(snapshot, *asked)
+
+
+def boasts(snapshot: Snapshot, *asked: Any) -> Decision:
+    """Says that its answer has a terabyte."""
+    worker: Any = sys.modules["__main__"]
+    worker.packed = lambda body: (1 << 40).to_bytes(8, "big") + body
+    return first_come(snapshot, *asked)
+
+
+def tells_who_it_is(snapshot: Snapshot, *asked: Any) -> Decision:
+    """In its state: its account and groups, what rights it could get back, what of the arbiter's it can reach."""
+    reached = []
+    for deed in (lambda: os.kill(os.getppid(), 0), lambda: os.setuid(0), lambda: Path("/etc/shadow").read_text()):
+        try:
+            deed()
+            reached.append(deed.__code__.co_names[-1])
+        except OSError:
+            continue
+    lines = Path("/proc/self/status").read_text().splitlines()
+    status = dict(line.split(":\t", 1) for line in lines)
+    told = {
+        "uids": sorted({*os.getresuid(), *os.getresgid()}), "groups": os.getgroups(), "reached": reached,
+        "rights": int(status["CapPrm"], 16), "no_new": status["NoNewPrivs"], "secret": os.environ.get("SECRET"),
+    }  # fmt: skip
+    return replace(first_come(snapshot, *asked), state=told)

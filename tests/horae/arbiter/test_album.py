@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from horae.arbiter import round
+from horae.arbiter.decide import replies
 from horae.arbiter.decide.pickling import dumps, loads
 from horae.arbiter.decide.policy_runner import Question
 from horae.arbiter.decide.snapshot import Album, picture, picture_of_the_fit
@@ -130,7 +131,7 @@ def test_what_travels_arrives_as_it_was(plain: Snapshot, seed: int) -> None:
     assert instance.to_text(there.snapshot) == instance.to_text(snapshot)
     decision = decide(plain, "max-min")  # who is choosy may hold what their node has not
     reply = (decision, "", {"j9": "ValueError: no"})
-    assert loads(dumps(reply)) == reply
+    assert replies.loads(replies.dumps(reply)) == reply
 
 
 def test_equal_tables_are_one_object_on_both_sides(tmp_path: Path) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
 import sys
+import sysconfig
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +17,15 @@ from types import MappingProxyType
 import psutil
 import pytest
 
+from horae.arbiter.decide import powerless, replies
 from horae.arbiter.decide.policy_runner import Question, Worker
+from policy import catalogue
+from policy.contract import Entry
+from policy.decide import decide
 from policy.model import Cluster, GpuRange, Job, Node, Snapshot
 
 SNAPSHOT = Snapshot(
-    Cluster((Node("n1", "k80", 4),)),
+    Cluster((Node("n1", "k80", 4),), gpu_types=("k80",)),
     (Job("1", "ann", "ann/a", GpuRange(2, 1, 2), throughput=MappingProxyType({"k80": {1: 1.0}})),),
 )
 
@@ -101,7 +110,7 @@ def test_a_processs_start_is_not_counted_against_the_policys_time(
 ) -> None:
     """On a busy machine the imports alone take longer than a policy may."""
     monkeypatch.setenv("SLOW_TO_IMPORT_MARK", str(tmp_path / "imported"))
-    worker = Worker("tests.horae.arbiter.slow_to_import:well")
+    worker = Worker("tests.horae.arbiter.slow_to_import:well", rights=True)
     try:
         worker._running()
         assert (tmp_path / "imported").exists()
@@ -131,3 +140,78 @@ def test_the_folder_that_the_arbiter_was_started_in_runs_no_code(
     finally:
         worker.close()
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("worker", "said"),
+    [("attacks", "Attack has no plain form"), ("attacks_on_the_wire", "gave no answer: ValueError")],
+    indirect=["worker"],
+)
+def test_an_answer_runs_nothing_in_the_arbiter(
+    worker: Worker, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTACK_MARK", str(tmp_path / "ran"))
+    answer = worker.ask(question())
+    assert answer.decision is None
+    assert said in answer.why_not
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"policy": 1}, "0.policy: Input should be a valid string"),
+        ({"certificate": {}}, "0.certificate.feasible: Field required"),
+        ({"more": 1}, "0.more: Unexpected keyword argument"),
+        ({"state": []}, "0.state: Input should be a valid dictionary"),
+        ({"reasons": [["granted"], [1], [{}], [""]]}, "0.reasons.1.0: Input should be a valid string"),
+        ({"reasons": [["bought"], ["x"], [{}], [""]]}, "that is not there: 'bought'"),
+        ({"reasons": [["granted"], ["x"], [1], [""]]}, "the numbers of a reason are no mapping"),
+        ({"whose": {"1": 7}}, "that is not there: list index out of range"),
+        ({"whose": {"1": -1}}, "0.whose.1: Input should be greater than or equal to 0"),
+    ],
+)
+def test_an_answer_of_another_form_is_none(changed: dict[str, object], said: str) -> None:
+    sent, why_not, aside = json.loads(replies.dumps((decide(SNAPSHOT, "fifo"), "", {})))
+    assert replies.loads(json.dumps([sent, why_not, aside]).encode())[0] == decide(SNAPSHOT, "fifo")
+    with pytest.raises(ValueError, match="its answer is not of the form") as raised:
+        replies.loads(json.dumps([{**sent, **changed}, why_not, aside]).encode())
+    assert said in str(raised.value)
+
+
+@use("boasts")
+def test_an_answer_without_bounds_is_not_read(worker: Worker) -> None:
+    assert "are the most" in worker.ask(question()).why_not
+
+
+def test_what_would_run_as_root_is_horaes_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Entry("mine", "The author's own.", "mylab.mine:decide", "-", "-")
+    known = {"mine": mine, **catalogue.entries()}
+    monkeypatch.setattr(catalogue, "entries", lambda: known)
+    assert "cannot read /root" in powerless.barred("mine", Path("/root"))
+    assert [powerless.barred("mine", None), powerless.barred("fifo", Path("/root"))] == ["", ""]
+
+
+@pytest.mark.root
+def test_where_the_arbiter_is_root_a_policy_is_nobody(tmp_path: Path) -> None:
+    """With a Python that everybody may read; it can do nothing to the arbiter, and sees nothing of its environment."""
+    source = """
+        from tests.horae.arbiter.test_policy_runner import question
+        from horae.arbiter.decide.policy_runner import Worker
+        worker = Worker("tests.horae.arbiter.misbehaving:tells_who_it_is")
+        answer = worker.ask(question())
+        worker.close()
+        print(json.dumps(answer.decision.state if answer.decision else answer.why_not))
+    """
+    paths = [str(Path(__file__).parents[3]), sysconfig.get_path("purelib")]
+    code = f"import json, sys; sys.path[:0] = {paths!r}\n{textwrap.dedent(source)}"
+    env = {"PATH": os.environ["PATH"], "SECRET": "token"}
+    done = subprocess.run(
+        ["/usr/bin/python3", "-I", "-c", code], cwd="/", env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert isinstance(told, dict), told
+    (uid,) = told.pop("uids")
+    assert 61184 <= uid < 65520
+    assert told == {"groups": [], "reached": [], "rights": 0, "no_new": "1", "secret": None}

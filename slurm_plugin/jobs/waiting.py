@@ -1,0 +1,110 @@
+"""Jobs that wait, as Slurm shows them: who holds one, from when on it may start, who waits for its end, and since when,
+finer than by Slurm's stamps. Pure but for a memory of the last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from horae.port import JobId
+from policy.model import Seconds
+from slurm_plugin.comment import parse_tag
+from slurm_plugin.jobs.holdings import HOLDING
+from slurm_plugin.jobs.record import Memo
+from slurm_plugin.jobs.specification import keeps_shape
+from slurm_plugin.options import Options
+from slurm_plugin.records import JobRow
+
+WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
+#: a begin time so far ahead is the module's: such a job waits for us as a held one does
+_PARKED_S = 180 * 24 * 3600.0
+#: the module's own is 366 days after the submission, also of a job that has waited for most of them
+_FAR_S = 365 * 24 * 3600.0
+_NEXT_S = 1e-5  #: from one job to the next of the same second: as small as lasts through sums of times
+
+
+def held_by_others(row: JobRow, memo: Memo) -> bool:
+    """Whether its owner or an administrator holds it: it came to us unheld, and we have not held it since. An elastic
+    one that has run is held by Slurm too, for its exit code; before that its begin time shows that it was parked."""
+    if not row.held or row.state not in WAITING or memo.held_s or _arrived_held(row):
+        return False
+    return keeps_shape(row) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _PARKED_S
+
+
+def _arrived_held(row: JobRow) -> bool:
+    tag = parse_tag(row.admin_comment)
+    return tag is not None and tag.held
+
+
+def parked(row: JobRow, now_s: float) -> bool:
+    """Whether it waits for the begin time that the module gave it: Slurm cannot start it by itself."""
+    return row.state == "PENDING" and row.eligible_s is not None and row.eligible_s > now_s + _PARKED_S
+
+
+def begins_s(row: JobRow, now_s: float) -> float | None:
+    """From when on a job that never ran may start, as its user said at submission, or an administrator since (another
+    begin time than the module's); None: at once."""
+    tag = parse_tag(row.admin_comment)
+    ours = parked(row, now_s) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _FAR_S
+    said = row.eligible_s if row.restarts == 0 and not ours else None
+    said = said or (tag.begin_s if tag else None)  # of one whose begin time is not known, what its user said
+    return said if said and said > now_s else None
+
+
+def is_ours(row: JobRow, memo: Memo, options: Options) -> bool:
+    """Whether it is not over, and neither handed back."""
+    ours = options.hold and parse_tag(row.admin_comment) is not None and not memo.released
+    return ours and (row.state in WAITING or row.state in HOLDING)
+
+
+def waits_for_us(row: JobRow, memo: Memo, options: Options) -> bool:
+    """Whether Slurm would never start it without us."""
+    return is_ours(row, memo, options) and row.state in WAITING
+
+
+def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
+    """Jobs (arrays as a whole) whose exit code 86 would start another: that one waits for their failure."""
+    found: set[int] = set()
+    for row in rows:
+        if row.dependency and "afternotok" in row.dependency:
+            for ids in re.findall(r"afternotok:([\d_*:]+)", row.dependency):
+                found |= {int(part.split("_")[0]) for part in ids.split(":") if part[:1].isdigit()}
+    return frozenset(found)
+
+
+def is_awaited(row: JobRow, awaited_ids: frozenset[int]) -> bool:
+    array = re.match(r"\d+", row.id)
+    return row.slurm_id in awaited_ids or (array is not None and int(array[0]) in awaited_ids)
+
+
+class Arrivals:
+    """When jobs came. Slurm's stamps are whole seconds: within one each job's place is found once, in the look that
+    shows it first, by JobId and then by the task's number."""
+
+    def __init__(self) -> None:
+        self._came: dict[JobId, tuple[float, Seconds]] = {}  #: (the second, the time in it)
+        self._newest: dict[float, Seconds] = {}  #: by second
+
+    def look(self, rows: Mapping[JobId, JobRow]) -> None:
+        """Place those that are new, and forget those that are gone."""
+        if self._came.keys() - rows.keys():
+            self._came = {job: came for job, came in self._came.items() if job in rows}
+            self._newest = {}
+            for second, time_s in self._came.values():
+                self._newest[second] = max(time_s, self._newest.get(second, second))
+        told = [(row.submit_s, job, row) for job, row in rows.items() if row.submit_s is not None]
+        fresh = [(second, *_numbers(row), job) for second, job, row in told if job not in self._came]
+        for second, _, _, job in sorted(fresh):
+            before = self._newest.get(second)
+            self._newest[second] = second if before is None else before + _NEXT_S
+            self._came[job] = second, self._newest[second]
+
+    def of(self, job: JobId) -> Seconds | None:
+        """None where Slurm does not tell."""
+        came = self._came.get(job)
+        return None if came is None else came[1]
+
+
+def _numbers(row: JobRow) -> tuple[int, int]:
+    array, _, task = row.id.partition("_")
+    return int(array), int(task or 0)

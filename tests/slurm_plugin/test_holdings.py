@@ -1,0 +1,126 @@
+"""Nodes, and what jobs hold of them, from rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from horae.port import JobState, ObservedJob
+from policy.model import Health, Node
+from slurm_plugin.jobs.holdings import between_two_reads, health, held_gpus, nodes_of, within_nodes
+from slurm_plugin.records import NodeRow, gpus_in_use
+from slurm_plugin.records import gpus as gpu_types
+from tests.slurm_plugin.rows import FACTS, GRANT, OWN, ROW, RUNNING
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        ("idle", Health.UP), ("mixed", Health.UP), ("allocated", Health.UP), ("mixed-", Health.UP),
+        ("idle*", Health.DOWN), ("down", Health.DOWN), ("inval", Health.DOWN), ("idle+not_responding", Health.DOWN),
+        ("draining", Health.DRAIN), ("drained", Health.DRAIN), ("mixed$", Health.DRAIN), ("maint", Health.DRAIN),
+        ("idle+maintenance+reserved", Health.DRAIN),
+    ],
+)  # fmt: skip
+def test_node_states(state: str, found: Health) -> None:
+    assert health(state) is found
+
+
+def test_a_job_that_began_between_the_two_reads_is_not_stopped_for_its_own_gpus() -> None:
+    def node(name: str, used: int) -> NodeRow:
+        return NodeRow(name, {"v100": 4}, used, "mixed", 16, 16, 1 << 30, 0)
+
+    granted, waits = {"7.abc": replace(GRANT, per_node=2)}, replace(ROW, priority=9, reason="None")
+    jobs = {"7.abc": waits}
+    assert between_two_reads(jobs, [node("n1", 4), node("n2", 4)], granted)
+    assert between_two_reads(jobs, [node("n1", 2)], granted), "also where there would be room for it a second time"
+    assert not between_two_reads(jobs, [node("n1", 1)], granted)
+    assert not between_two_reads(jobs, [node("n1", 0), node("n2", 4)], granted)
+    assert not between_two_reads(jobs, [node("n1", 4)], {})
+    runs = replace(ROW, **RUNNING)
+    assert not between_two_reads({"7.abc": runs}, [node("n1", 4)], granted)
+    beside = {"7.abc": waits, "8.abc": replace(runs, gpus_per_node=2)}
+    assert not between_two_reads(beside, [node("n1", 2)], granted), "those are of another job of ours"
+    assert between_two_reads(beside, [node("n1", 4)], granted)
+    assert not between_two_reads(jobs, [node("n1", 4)], {"7.abc": replace(GRANT, per_node=2, nodes=())})
+
+
+def test_a_job_that_completes_holds_no_more_than_the_nodes_that_it_has_not_left() -> None:
+    """squeue names the second of its two nodes alone, beside the six GPUs that it had on both."""
+    leaving = replace(ROW, state="COMPLETING", nodes=("n2",), gpus_per_node=None, gpus_total=6)
+    rows = {"7.abc": leaving, "8.abc": replace(ROW, **{**RUNNING, "nodes": ("n2",), "gpus_per_node": 1})}
+    jobs = {
+        "7.abc": ObservedJob("7.abc", JobState.STOPPING, allocation=held_gpus(leaving)),
+        "8.abc": ObservedJob("8.abc", JobState.RUNNING, allocation={"n2": 1}),
+    }
+    found = within_nodes(jobs, rows, [Node("n1", "v100", 4), Node("n2", "v100", 4, foreign=1)])
+    assert {name: dict(job.allocation) for name, job in found.items()} == {"7.abc": {"n2": 2}, "8.abc": {"n2": 1}}
+
+
+def test_gpus_that_only_the_tag_tells_are_spread_evenly() -> None:
+    row = replace(ROW, **{**RUNNING, "nodes": ("n1", "n2"), "gpus_per_node": None, "admin_comment": OWN})
+    assert held_gpus(row) == {"n1": 2, "n2": 2}
+
+
+@pytest.mark.parametrize("memory_counts", [False, True])
+def test_a_job_that_ended_between_the_two_reads_leaves_the_node_as_it_is(memory_counts: bool) -> None:
+    """What it had is idle by the second read, and its own by the first."""
+    facts = replace(FACTS, select="CR_Core_Memory" if memory_counts else "CR_Core")
+    runs = {"7.abc": replace(ROW, **{**RUNNING, "num_cpus": 2, "alloc_memory": 1 << 20})}
+    before = NodeRow("n1", {"v100": 4}, 1, "mixed", 14, 16, 1 << 30, 1 << 20)
+    after = replace(before, used=0, cpus_idle=16, memory_used=0)
+    nodes = [nodes_of([row], runs, frozenset(runs), facts) for row in (before, after)]
+    assert nodes[0] == nodes[1]
+    assert (nodes[0][0].cpus, nodes[0][0].memory) == (16.0, 1 << 30 if memory_counts else None)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_"),
+    [
+        ("idle~+idle+cloud+powered_down", Health.UP),
+        ("mixed#+mixed+cloud+not_responding+powering_up", Health.UP),
+        ("alloc#+allocated+powering_up", Health.UP),
+        ("idle%+idle+cloud+powering_down", Health.DRAIN),
+        ("mixed!+mixed+power_down", Health.DRAIN),
+        ("drained~+idle+cloud+drain+powered_down", Health.DRAIN),
+        ("down~+down+cloud+powered_down", Health.DOWN),
+        ("down#+down+powering_up", Health.DOWN),
+        ("idle*+idle+not_responding", Health.DOWN),
+        ("planned+planned", Health.UP),
+    ],
+)
+def test_a_node_that_is_powered_down_is_capacity(state: str, is_: Health) -> None:
+    """As sinfo of 24.11 says them: nothing ever woke such a node, and jobs waited for healthy ones."""
+    assert health(state) is is_
+
+
+def test_capacity_that_sleeps_costs_its_waking_and_comes_last() -> None:
+    rows = [
+        NodeRow(name, {"v100": 4}, 0, state, 16, 16, 1 << 30, 0)
+        for name, state in (("c1", "idle~+idle+cloud+powered_down"), ("c2", "idle#+powering_up"), ("n1", "idle"))
+    ]
+    nodes = nodes_of(rows, {}, frozenset(), replace(FACTS, resume_s=180.0))
+    assert [(node.name, node.health, node.wake_s) for node in nodes] == [
+        ("n1", Health.UP, 0.0), ("c1", Health.UP, 180.0), ("c2", Health.UP, 180.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("used", "gpus"),
+    [
+        ("gpu:v100:0(IDX:N/A),shard:v100:0(0/4,0/4,0/4,0/4)", 0),
+        ("gpu:v100:1(IDX:0),shard:v100:5(0/4,4/4,1/4,0/4)", 3),
+        ("gpu:v100:0(IDX:N/A),shard:v100:16(4/4,4/4,4/4,4/4)", 4),
+        ("gpu:2,mps:100(0/100,0/100,100/100)", 3),
+        ("gpu:v100:1(IDX:0),shard:3", 4),
+        ("gpu:v100:0(IDX:N/A),shard:v100:0(IDX:N/A),mps:v100:0(IDX:N/A)", 0),  # 22.05, idle
+        ("gpu:1g.10gb:2(IDX:0-1),gpu:3g.40gb:1(IDX:7)", 3),
+    ],
+)
+def test_gpus_of_which_jobs_have_parts_are_not_idle(used: str, gpus: int) -> None:
+    assert gpus_in_use(used) == gpus
+
+
+def test_instances_of_gpus_are_types() -> None:
+    assert gpu_types("gpu:1g.10gb:7(S:0),gpu:a100:2,gpu:4") == {"1g.10gb": 7, "a100": 2, "gpu": 4}

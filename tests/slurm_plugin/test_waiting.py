@@ -1,0 +1,126 @@
+"""Who holds a job, from when on it may start, and who came first: Slurm's stamps are whole seconds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_plugin.clients.command import CommandClient
+from slurm_plugin.clients.pace import Pace
+from slurm_plugin.clients.routes import Routes
+from slurm_plugin.files.spool import Spool
+from slurm_plugin.jobs.observation import Observer
+from slurm_plugin.jobs.record import Memo, Memories
+from slurm_plugin.jobs.shapes import original
+from slurm_plugin.jobs.state_machine import judge
+from slurm_plugin.jobs.waiting import Arrivals, awaited, begins_s, held_by_others, is_awaited
+from slurm_plugin.options import Options
+from tests.slurm_plugin.boundary import Boundary, job
+from tests.slurm_plugin.rows import FACTS, GRANT, NOW, OPTIONS, OWN, PARKED, ROW, look
+
+IDS = ["9", "10", "11_2", "11_10", "11_100", "11_101", "100"]
+
+
+def test_jobs_of_one_second_are_first_in_first_out_by_number(tmp_path: Path) -> None:
+    """Ten arrays of one second: the last was started first, tasks as 1, 10, 100, 101, 102."""
+    slurm = Boundary({each: job(int(each.split("_")[0]), JobArrayID=each) for each in reversed(IDS)})
+    options = Options(partitions=("dl",), spool=str(tmp_path / "spool"))
+    client = Routes([CommandClient(slurm)], Pace())
+    sight = Observer(options, client, Spool(slurm.files, options.spool), Memories(tmp_path / "state"))
+    sight.look()
+    first = {seen.id: seen.submitted_s for seen in sight.jobs.values()}
+    assert [seen.split(".")[0] for seen in sorted(first, key=lambda each: first[each] or 0.0)] == IDS
+    assert len(set(first.values())) == len(IDS)
+    slurm.jobs["99"] = job(99)  # of the same second, seen later: behind those who are known
+    sight.look()
+    assert {seen.id: seen.submitted_s for seen in sight.jobs.values() if seen.id in first} == first
+    newest = max(sight.jobs.values(), key=lambda seen: seen.submitted_s or 0.0)
+    assert newest.id.startswith("99.")
+
+
+def test_places_of_a_second_are_forgotten_with_its_jobs() -> None:
+    places = Arrivals()
+    rows = {str(number): replace(ROW, id=str(number), submit_s=5.0) for number in range(1000)}
+    places.look(rows)
+    came = [places.of(str(number)) for number in range(1000)]
+    assert came == sorted(set(came), key=lambda time_s: time_s or 0.0)
+    assert all(5.0 <= (time_s or 0.0) < 6.0 for time_s in came)
+    places.look({})
+    assert places.of("7") is None
+    places.look({"7": replace(rows["7"], submit_s=None)})
+    assert places.of("7") is None, "Slurm does not tell when it came"
+    places.look({"8": rows["8"]})
+    assert places.of("8") == 5.0
+
+
+@pytest.mark.parametrize(
+    ("dependency", "ids"),
+    [
+        (None, set()),
+        ("afterok:7(unfulfilled)", set()),
+        ("afternotok:7(unfulfilled)", {7}),
+        ("afterany:3(unfulfilled),afternotok:12_4(unfulfilled)", {12}),
+        ("afternotok:5:6(unfulfilled)?afternotok:9_*(failed)", {5, 6, 9}),
+    ],
+)
+def test_jobs_whose_failure_others_wait_for_are_known(dependency: str | None, ids: set[int]) -> None:
+    assert awaited([replace(ROW, id="90", slurm_id=90, dependency=dependency)]) == ids
+    assert is_awaited(replace(ROW, id="12_3", slurm_id=40), frozenset({12}))
+    assert not is_awaited(ROW, frozenset({12}))
+
+
+def test_what_an_administrator_holds_is_told_apart() -> None:
+    held = replace(ROW, **{**PARKED, "priority": 0, "reason": "JobHeldAdmin", "eligible_s": None})
+    assert held_by_others(held, Memo("7.abc"))
+    assert not held_by_others(held, Memo("7.abc", held_s=NOW))
+    assert not held_by_others(replace(held, admin_comment=f"{OWN},held=1"), Memo("7.abc"))
+    assert not held_by_others(ROW, Memo("7.abc")), "an elastic job that has run, or came before this module, waits held"
+    parked = replace(ROW, eligible_s=NOW + 366 * 86400.0)
+    assert held_by_others(parked, Memo("7.abc"))
+    assert not held_by_others(parked, Memo("7.abc", held_s=NOW))
+
+
+def test_our_own_hold_is_ours_until_it_is_seen_to_be_over() -> None:
+    """A release that slurmctld never got leaves our hold, not an administrator's."""
+    blocked = Memo("7.abc", (replace(GRANT, at_s=NOW - 9),), held_s=NOW - 20)
+    own: dict[str, Any] = {**PARKED, "eligible_s": None}
+    assert not held_by_others(replace(ROW, **{**own, "priority": 0}), look(blocked, **{**own, "priority": 0}).memo)
+    assert look(blocked, **own).memo.held_s == 0.0
+
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "held"),
+    [
+        ({"eligible_s": NOW + HOUR, "priority": 5, "reason": "BeginTime"}, NOW + HOUR, False),  # an administrator's
+        ({"eligible_s": NOW + HOUR}, NOW + HOUR, False),  # the same, held by us meanwhile
+        ({"eligible_s": NOW + 30, "priority": 5, "reason": "BeginTime"}, NOW + 30, True),  # Slurm would start it soon
+        ({"eligible_s": NOW - 5, "priority": 5}, None, True),  # it would start now
+        ({"eligible_s": NOW + 365.9 * 86400, "priority": 5, "reason": "BeginTime"}, None, False),  # the module's
+        ({"eligible_s": NOW + HOUR, "submit_s": NOW + HOUR - 366 * 86400, "priority": 5}, None, True),  # its, long ago
+    ],
+)
+@pytest.mark.parametrize("own", ["", ",shape=own"])
+def test_a_begin_time_that_an_administrator_gives_is_kept(
+    changes: dict[str, Any], said: float | None, held: bool, own: str
+) -> None:
+    row = replace(ROW, admin_comment=f"horae=abc,gpus=2,nodes=1{own}", **changes)
+    verdict = judge(row, Memo("7.abc", held_s=1.0 if row.held else 0.0), FACTS, OPTIONS, NOW)
+    assert begins_s(row, NOW) == said
+    assert (verdict.job is None) == (said is not None), "offered when it may start"
+    assert [write.verb for step in verdict.steps for write in step.writes] == ["hold"] * held
+    last = original(row, NOW)[-1].change
+    assert last is not None
+    assert (last.start_now, last.start_s) == (said is None, said), "and handed back with it"
+
+
+def test_an_administrator_may_start_it_before_its_users_time() -> None:
+    tagged = replace(ROW, admin_comment=f"horae=abc,gpus=2,nodes=1,begin={int(NOW + HOUR)}")
+    assert begins_s(replace(tagged, eligible_s=NOW + 365.9 * 86400), NOW) == NOW + HOUR
+    assert begins_s(replace(tagged, eligible_s=NOW - 1), NOW) is None
+    assert begins_s(replace(tagged, eligible_s=NOW + 60), NOW) == NOW + 60
