@@ -88,9 +88,9 @@ class Positions:
 
 
 def _passes(counted: Sequence[Point]) -> dict[int, float]:
-    """Line -> how often the counter began again before it: epochs that nobody numbered. A rank's late line, not far
-    behind, is no beginning."""
-    if any(p.epoch is not None for p in counted):
+    """Line -> how often the counter began again before it: epochs that nobody numbered; of bars none. A rank's late
+    line, not far behind, is no beginning."""
+    if any(p.epoch is not None or p.from_bar for p in counted):
         return {}
     steps = [b - a for a, b in pairwise(p.iteration or 0.0 for p in counted) if b > a]
     slack = LATE * median(steps) if steps else 0.0

@@ -213,8 +213,8 @@ def _heads_next(left: str, right: str, words: Mapping[str, Meaning]) -> bool:
     named = _RATE_BETWEEN.fullmatch(right)
     if named is None or rate_of(named.group(1)) is None:
         return False
-    if left.strip().lower() in OF:
-        return True  # no total has a unit
+    if left.strip().lower() in OF and right[-1] in " :=":
+        return True  # `of 5000 sec/batch 0.42`: a number follows, and no total has a unit
     key = key_of(left)
     own = words.get(key.lower()) or meaning(key)
     return own is not None and own.what in _UNITLESS
