@@ -19,6 +19,7 @@ from profiler.model import Kind, Point, Run
 
 TURNS = 3  #: training, an evaluation, training
 MUCH_SMALLER = 0.8  #: epochs of one training may differ a little
+NEAR = 32  #: points looked at on each side
 FAR = 1.5  #: logging intervals that the next line of training may be from the last
 
 
@@ -109,14 +110,12 @@ def _goes_on(before: Run, after: Run) -> bool:
     return 0 < first - last <= FAR * _interval(before, after)
 
 
-def _interval(*runs: Run) -> float:
-    """How far apart lines of training are."""
-    steps = [b - a for run in runs for a, b in pairwise(_indices(run)) if b > a]
-    return median(steps) if steps else 0.0
-
-
-def _indices(run: Run) -> list[float]:
-    return [p.iteration for p in run.points if p.kind is Kind.TRAIN and p.iteration is not None]
+def _interval(before: Run, after: Run) -> float:
+    """How far apart lines of training are, where one run gives way to the other: a look that costs the same however
+    much was joined already."""
+    ends = before.points[-NEAR:], after.points[:NEAR]
+    told = [[p.iteration for p in points if p.kind is Kind.TRAIN and p.iteration is not None] for points in ends]
+    return median([b - a for indices in told for a, b in pairwise(indices) if b > a] or [0.0])
 
 
 def _one(before: Run, evaluation: Run, after: Run | None = None) -> Run:
