@@ -226,6 +226,13 @@ class Line:
         return first if named in ("ei", "eb", "es") else []
 
     @property
+    def leads_loss(self) -> bool:
+        """Whether it begins with a bare whole number, and the name of a loss and its sign follow."""
+        if len(self.marks) < 2 or self.marks[1].what != "loss" or self.marks[0] not in self.loose[:1]:
+            return False
+        return re.match(rf"\s*{INT}\s+{re.escape(self.marks[1].key)}\s*[:=]", self.body) is not None
+
+    @property
     def is_row(self) -> bool:
         """Whether it begins with two bare whole numbers and a word: `0 10 loss 2.31`."""
         return _ROW.match(self.body) is not None and all(m in self.loose for m in self.marks[:2])
@@ -353,6 +360,12 @@ COUNTS = (
         _as_letters,
         "beside a value, E and I are epoch and iteration",
         "E: 1 | I: 100 - loss: 1.7170",
+    ),
+    Count(
+        lambda line: line.leads_loss and not line.named & {"iteration", "epoch"},
+        _as_first,
+        "a bare number right before the name of a loss counts",
+        "   1 train loss:  0.37162 test acc: 93.31%",
     ),
     Count(
         lambda line: line.is_row and line.measures and not line.named & {"iteration", "epoch"},

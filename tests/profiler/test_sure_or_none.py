@@ -232,3 +232,15 @@ def test_a_date_of_a_json_line_wherever_it_stands() -> None:
         for k in range(8)
     ]
     assert alone(lines)["iteration_time"]["median"] == pytest.approx(0.6)
+
+
+def test_a_bare_number_before_the_name_of_a_loss_counts() -> None:
+    run = alone([f"{e:4} train loss: {falling(e):.5f} test acc: {89 + e / 3:.2f}%" for e in range(1, 11)])
+    assert run["loss"]["n"] == 10
+    assert run["loss"]["last"] == [10, pytest.approx(falling(10), abs=1e-4)]
+    assert read("".join(f"{c} acc: 0.9{c}\n" for c in range(10))) == []
+
+
+def test_a_value_glued_to_its_name() -> None:
+    run = alone([f"EPOCH[{e}/1000] loss{falling(e):.3f}-|Sample:1.23|" for e in range(1, 9)])
+    assert run["loss"]["last"] == [8, pytest.approx(falling(8), abs=1e-3)]
