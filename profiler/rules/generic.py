@@ -58,7 +58,14 @@ _ENGLISH = (
     "elbo",
 )
 TRIGGERS = (*_ENGLISH, *(t for t in FOREIGN_TRIGGERS if not any(known in t for known in _ENGLISH)))
-_NAMED = {"loss", "part", "accuracy", "validation_loss", "validation_accuracy", "step_time"}
+_NAMED = {
+    "loss",
+    "part",
+    "accuracy",
+    "validation_loss",
+    "validation_accuracy",
+    "step_time",
+}
 #: The line that ends an epoch may tell how many steps there were.
 _EPOCH_DONE = re.compile(r"(?i)\bepoch\b[^,;|]{0,80}\b(?:finished|completed?|done|ended)\b")
 #: Words of sentences. A line with so many, and no number set off by a sign, tells a story, not progress.
@@ -71,7 +78,20 @@ _UNWEIGHTED = words_for("unweighted")
 #: A shell's trace or a command line says what was asked for, never how far it is.
 _COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
 #: Marks that are of use only beside others.
-_NO_FIELD = frozenset(("", "skip", "unnamed", "bracket", "pair", "total", "average", "uncertainty", "rank", "seen"))
+_NO_FIELD = frozenset(
+    (
+        "",
+        "skip",
+        "unnamed",
+        "bracket",
+        "pair",
+        "total",
+        "average",
+        "uncertainty",
+        "rank",
+        "seen",
+    )
+)
 #: What the average in brackets behind a number is.
 _AVERAGES = {
     "step_time": "step_time_average",

@@ -208,7 +208,21 @@ PLACES = (
         _is_average,
         "loss 2.31 (2.45)",
     ),
-    Stand(lambda m, p: p.bare in ("+/-", "±", "+-", "<", "~", "(~"), _is_uncertainty, "loss 2.31 ± 0.05"),
+    Stand(
+        lambda m, p: (
+            p.bare
+            in (
+                "+/-",
+                "±",
+                "+-",
+                "<",
+                "~",
+                "(~",
+            )
+        ),
+        _is_uncertainty,
+        "loss 2.31 ± 0.05",
+    ),
     Stand(lambda m, p: p.in_bracket, _is_in_bracket, "Epoch: [0][5/157]"),
     Stand(
         lambda m, p: p.in_list and p.previous.what == "iteration" and p.previous.kind == m.kind == INT,

@@ -28,7 +28,17 @@ _UNSTEADY = frozenset(("window_time", "iterations_per_epoch", "world"))
 #: context: an epoch (or iteration) begins, its values follow on other lines; setup: facts of the run (ranks, totals);
 #: start: a program starts; trial: one of several trainings of a program begins or ends;
 #: pause: training stands still from here to the next point (evaluation, checkpoint).
-LINE_KINDS = ("train", "validation", "epoch", "context", "setup", "start", "trial", "resume", "pause")
+LINE_KINDS = (
+    "train",
+    "validation",
+    "epoch",
+    "context",
+    "setup",
+    "start",
+    "trial",
+    "resume",
+    "pause",
+)
 
 
 @dataclass(frozen=True, slots=True)

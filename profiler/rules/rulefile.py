@@ -69,8 +69,28 @@ _DEFAULT_TYPES = {
 }
 _PLACE = re.compile(r"\{(to:)((?:[^{}\\]|\\.)+)\}|\{([A-Za-z_][A-Za-z_0-9]*|)(#\d)?(?::([a-z]+))?\}")
 _KEYS = {
-    *("name", "kind", "needs", "without", "pattern", "pairs", "words", "fields", "scope", "unit", "bar", "loss_kind"),
-    *("series", "header", "examples", "total", "values", "time_is"),
+    *(
+        "name",
+        "kind",
+        "needs",
+        "without",
+        "pattern",
+        "pairs",
+        "words",
+        "fields",
+        "scope",
+        "unit",
+        "bar",
+        "loss_kind",
+    ),
+    *(
+        "series",
+        "header",
+        "examples",
+        "total",
+        "values",
+        "time_is",
+    ),
 }
 _KINDS = (*LINE_KINDS, "loose", "ignore", "auto")
 #: Key -> what it may be, and what that is called.
@@ -80,7 +100,14 @@ _CHOICES = {
     "time_is": (("step", "window", "elapsed"), "time_is"),
     "loss_kind": (tuple(LossKind), "kind"),
 }
-_FIELD_KEYS = {"is", "unit", "kind", "name", "of_rank", "of"}
+_FIELD_KEYS = {
+    "is",
+    "unit",
+    "kind",
+    "name",
+    "of_rank",
+    "of",
+}
 _EXAMPLE_KEYS = {"line", "gives", "kind"}
 _SPECIAL = {"stamp", "rank"}
 

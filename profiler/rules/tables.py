@@ -30,7 +30,23 @@ _DRESSED = re.compile(rf"^(?:[A-Za-z][A-Za-z/ _]*:\s*)?([-+]?)([{INT}{DEC}{DUR}]
 _OF = re.compile(rf"^({INT})/{INT}$")
 _OTHER = re.compile(rf"^[\"'\[(]*[-+]?[{INT}{DEC}{DUR}](?:[ ,:/.TZ+-]*[{INT}{DEC}{DUR}])*[Z\"'\])]*$")  #: dates, lists
 _BAR = re.compile(rf"(?::\s*|\s+)(?:{INT}|\d+)%\|")
-_BLANK = frozenset(["", "-", "--", "---", "nan", "NaN", "None", "null", "n/a", "N/A", "inf", "✓", "+"])
+_BLANK = frozenset(
+    [
+        "",
+        "-",
+        "--",
+        "---",
+        "nan",
+        "NaN",
+        "None",
+        "null",
+        "n/a",
+        "N/A",
+        "inf",
+        "✓",
+        "+",
+    ]
+)
 LONGEST_HEAD = 4000
 _RULE = "generic/table"
 #: words of a head that only one program's tables have, and the name for them
@@ -137,7 +153,14 @@ def _is_other(cell: str, numbers: int) -> bool:
 
 
 def _kind(what: set[str]) -> str:
-    measured = what & {"loss", "part", "accuracy", "throughput", "step_time", "step_rate"}
+    measured = what & {
+        "loss",
+        "part",
+        "accuracy",
+        "throughput",
+        "step_time",
+        "step_rate",
+    }
     held = what & {"validation_loss", "validation_accuracy"}
     if "iteration" in what and measured:
         return "train"
@@ -235,10 +258,31 @@ def _column(name: str) -> Meaning | None:
     return meaning(name)
 
 
-MEASURES = (b"gpu_mem", b"loss", b"acc", b"top", b"objective", b"nll", b"xent", b"cost", b"elbo")
+MEASURES = (
+    b"gpu_mem",
+    b"loss",
+    b"acc",
+    b"top",
+    b"objective",
+    b"nll",
+    b"xent",
+    b"cost",
+    b"elbo",
+)
 
 
-COUNTERS = (b"epoch", b"step", b"iter", b"e  ", b"update", b"batch", b"it,", b"it;", b"it\t", b"it |")
+COUNTERS = (
+    b"epoch",
+    b"step",
+    b"iter",
+    b"e  ",
+    b"update",
+    b"batch",
+    b"it,",
+    b"it;",
+    b"it\t",
+    b"it |",
+)
 ABROAD = tuple(word.encode("latin-1") for word in FOREIGN_TRIGGERS)
 
 

@@ -61,13 +61,43 @@ FOREIGN_TRIGGERS = tuple(
     dict.fromkeys(
         form.encode().decode("latin-1").lower()
         for word, english in _FOREIGN.items()
-        if english in ("epoch", "step", "iteration", "loss", "accuracy", "batch")
+        if english
+        in (
+            "epoch",
+            "step",
+            "iteration",
+            "loss",
+            "accuracy",
+            "batch",
+        )
         for form in (word, word.capitalize(), word.upper())
     )
 )
-_OF_SCHEDULE = frozenset(("decay", "schedule", "scheduler", "mult", "factor", "policy", "steps"))
+_OF_SCHEDULE = frozenset(
+    (
+        "decay",
+        "schedule",
+        "scheduler",
+        "mult",
+        "factor",
+        "policy",
+        "steps",
+    )
+)
 _NOT_THE_EPOCH = frozenset(
-    ("per", "since", "best", "warmup", "patience", "every", "decay", "freq", "interval", "save", "log")
+    (
+        "per",
+        "since",
+        "best",
+        "warmup",
+        "patience",
+        "every",
+        "decay",
+        "freq",
+        "interval",
+        "save",
+        "log",
+    )
 )
 _LR = (("lr",), ("learning", "rate"), ("learningrate",), ("learn", "rate"), ("lrate",))
 _ITERATION = words_for("iteration")
@@ -132,8 +162,29 @@ _TELLING = frozenset(
         *(f"k{noun}" for noun in SAMPLE_NOUNS),
         *_RATE_ABBREVIATIONS,
         *_FOREIGN,
-        *("top", "acc", "prec", "precision", "err", "error", "dt", "bt", "world"),
-        *("worldsize", "gpu", "gpus", "ngpus", "batchsize", "bsz", "accumulation", "accum", "nproc", "ntasks"),
+        *(
+            "top",
+            "acc",
+            "prec",
+            "precision",
+            "err",
+            "error",
+            "dt",
+            "bt",
+            "world",
+        ),
+        *(
+            "worldsize",
+            "gpu",
+            "gpus",
+            "ngpus",
+            "batchsize",
+            "bsz",
+            "accumulation",
+            "accum",
+            "nproc",
+            "ntasks",
+        ),
     )
 )
 _SIGNS = re.compile(r"[\[|/<{(]")
@@ -211,7 +262,17 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
 class Key:
     """The words before a number and the unit behind it."""
 
-    __slots__ = ("averaged", "key", "last", "plain", "present", "rate", "seconds", "unit", "words")
+    __slots__ = (
+        "averaged",
+        "key",
+        "last",
+        "plain",
+        "present",
+        "rate",
+        "seconds",
+        "unit",
+        "words",
+    )
 
     def __init__(self, key: str, words: list[str], unit: str) -> None:
         self.key, self.words, self.unit = key, words, unit
@@ -414,7 +475,16 @@ def _size(plain: list[str], present: set[str]) -> Meaning | None:
         return Meaning("world")
     if joined in ("nproc_per_node", "gpus_per_node", "ntasks_per_node"):
         return None
-    if joined in ("gpus", "num_gpus", "n_gpus", "ngpus", "gpu_count", "number_of_gpus", "num_gpu", "total_gpus"):
+    if joined in (
+        "gpus",
+        "num_gpus",
+        "n_gpus",
+        "ngpus",
+        "gpu_count",
+        "number_of_gpus",
+        "num_gpu",
+        "total_gpus",
+    ):
         return Meaning("gpus")
     if "examples" in present and present & {"num", "number"} and len(plain) <= 3:
         return Meaning("samples")

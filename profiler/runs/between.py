@@ -10,6 +10,7 @@ evaluation, where the lines behind it have the total of those before and go on f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -29,53 +30,58 @@ def without_evaluations(runs: Sequence[Run]) -> list[Run]:
     aside: set[float | None] = set()  #: totals of evaluations of the run that stands last
     left = [_without_turns(run) for run in reversed(runs)]
     while left:
-        whole, before = left.pop(), out[-1] if out else None
-        if before is None or before.total_iterations is None:
+        whole = left.pop()
+        run, rest = _parted(whole, out[-1]) if out else (whole, [])
+        after = [*rest, *left[-1:]][:1]
+        if not out or not _is_aside(out[-1], run):
             out.append(whole)
-            continue
-        run, rest = _parted(whole, before.total_iterations)
-        after = rest if rest is not None else left[-1] if left else None
-        if _is_aside(before, run) and after is not None and _goes_on(before, after):
+            aside = set()
+        elif after and _goes_on(out[-1], after[0]):
             aside.add(run.total_iterations)
-            out[-1] = _one(before, run, after)
-            if rest is None:
-                left.pop()
-        elif rest is None and run.total_iterations in aside and _is_aside(before, run):
-            out[-1] = _one(before, run)  # the last one: nothing follows
+            out[-1] = _one(out[-1], run, after)
+            del left[len(left) - 1 + len(rest) :]
+        elif run.total_iterations in aside and not rest:
+            out[-1] = _one(out[-1], run, [])  # the last one: nothing follows
         else:
-            aside.clear()
             out.append(whole)
+            aside = set()
     return out
+
+
+def _counted(run: Run) -> list[tuple[int, Point]]:
+    """Its lines of training that print a total, each with its place among the points."""
+    return [(i, p) for i, p in enumerate(run.points) if p.kind is Kind.TRAIN and p.iterations is not None]
 
 
 def _without_turns(run: Run) -> Run:
     """A run whose lines take turns between a total and a much smaller one, each counted anew: after each pass over the
     training's data one over others."""
-    told = [p for p in run.points if p.kind is Kind.TRAIN and p.iterations is not None and not p.from_bar]
+    told = [p for _, p in _counted(run)]
     turns = [total for total, _ in groupby(p.iterations or 0.0 for p in told)]
     total, small = max(turns, default=0.0), min(turns, default=0.0)
     if turns[:TURNS] != [total, small, total] or len(set(turns)) > 2 or small > MUCH_SMALLER * total:
         return run
-    return run if any(p.epoch is not None for p in told) else _set_aside(run, total, small)
+    return run if any(p.epoch is not None or p.from_bar for p in told) else _set_aside(run, total)
 
 
-def _set_aside(run: Run, total: float, small: float) -> Run:
-    """The run whose points of the smaller total are of evaluations, each where training stood."""
-    points = []
-    for p in run.points:
-        if p.kind is Kind.TRAIN and p.iterations == total:
+def _set_aside(run: Run, total: float) -> Run:
+    """The run whose points of another total are of evaluations, each where training stood."""
+    points = list(run.points)
+    for i, p in _counted(run):
+        if p.iterations == total:
             run = replace(run, last_iteration=p.iteration)
-        points.append(_held_out(p, run) if p.kind is Kind.TRAIN and p.iterations == small else p)
+        else:
+            points[i] = _held_out(p, run)
     return replace(run, points=tuple(points), total_iterations=total)
 
 
-def _parted(run: Run, total: float) -> tuple[Run, Run | None]:
-    """A run that begins with lines of another total: those, and what follows of this total."""
-    told = [(i, p) for i, p in enumerate(run.points) if p.kind is Kind.TRAIN and p.iterations is not None]
-    at = next((i for i, p in told if p.iterations == total), 0)
+def _parted(run: Run, before: Run) -> tuple[Run, list[Run]]:
+    """A run that begins with lines of another total than the one before it: those, and what follows of its total."""
+    told = _counted(run)
+    at = next((i for i, p in told if p.iterations == before.total_iterations), 0)
     lead = [p for i, p in told if i < at]
-    if not lead or len({p.iterations for p in lead}) > 1:
-        return run, None
+    if len({p.iterations for p in lead}) != 1:
+        return run, []
     first, rest = run.points[:at], run.points[at:]
     return (
         replace(
@@ -86,28 +92,33 @@ def _parted(run: Run, total: float) -> tuple[Run, Run | None]:
             last_iteration=lead[-1].iteration,
             failure=None,
         ),
-        replace(run, points=rest, first_line=rest[0].line, total_iterations=total, first_iteration=rest[0].iteration),
+        [
+            replace(
+                run,
+                points=rest,
+                first_line=rest[0].line,
+                total_iterations=before.total_iterations,
+                first_iteration=rest[0].iteration,
+            )
+        ],
     )
 
 
 def _is_aside(before: Run, run: Run) -> bool:
     """Whether a run may be an evaluation of the one before it: it has another, smaller total, and came to no end."""
-    totals = before.total_iterations, run.total_iterations
-    if totals[0] is None or totals[1] is None or totals[1] >= totals[0] or run.trial != before.trial:
-        return False
-    return before.failure is None and before.format == run.format and run.last_epoch in (None, before.last_epoch)
+    smaller = (run.total_iterations or math.inf) < (before.total_iterations or 0.0)
+    alike = (run.trial, run.format, None) == (before.trial, before.format, before.failure)
+    return smaller and alike and run.last_epoch in (None, before.last_epoch)
 
 
 def _goes_on(before: Run, after: Run) -> bool:
-    """Whether a run is the next stretch of an earlier one."""
-    first, last = after.first_iteration, before.last_iteration
-    if after.total_iterations != before.total_iterations or first is None or last is None:
+    """Whether a run is the next stretch of an earlier one, or its next epoch."""
+    if after.total_iterations != before.total_iterations:
         return False
-    if before.last_epoch is not None and after.last_epoch is not None and after.scope == "epoch":
-        begun = next((p.epoch for p in after.points if p.epoch is not None), after.last_epoch)
-        if begun != before.last_epoch:
-            return 0 < begun - before.last_epoch <= 1
-    return 0 < first - last <= FAR * _interval(before, after)
+    begun = next((p.epoch for p in after.points if p.epoch is not None), 0.0)
+    if after.scope == "epoch" and begun != (before.last_epoch or 0.0):
+        return 0 < begun - (before.last_epoch or 0.0) <= 1
+    return 0 < (after.first_iteration or 0.0) - (before.last_iteration or 0.0) <= FAR * _interval(before, after)
 
 
 def _interval(before: Run, after: Run) -> float:
@@ -118,20 +129,20 @@ def _interval(before: Run, after: Run) -> float:
     return median([b - a for indices in told for a, b in pairwise(indices) if b > a] or [0.0])
 
 
-def _one(before: Run, evaluation: Run, after: Run | None = None) -> Run:
+def _one(before: Run, evaluation: Run, after: Sequence[Run]) -> Run:
+    """A run with an evaluation, and what follows it."""
     held = [_held_out(p, before) for p in evaluation.points]
-    last = after or evaluation
-    made = replace(
+    last = [before, *after][-1]
+    return replace(
         before,
-        points=(*before.points, *held, *(after.points if after is not None else ())),
-        last_line=last.last_line,
-        failure=last.failure,
+        points=(*before.points, *held, *(p for run in after for p in run.points)),
+        positions=sum(run.positions for run in (before, *after)),
+        last_line=max(evaluation.last_line, last.last_line),
+        last_iteration=last.last_iteration,
+        last_epoch=last.last_epoch,
         thinned=max(before.thinned, last.thinned),
+        failure=[evaluation, *after][-1].failure,
     )
-    if after is None:
-        return made
-    positions = before.positions + after.positions
-    return replace(made, positions=positions, last_iteration=after.last_iteration, last_epoch=after.last_epoch)
 
 
 def _held_out(p: Point, training: Run) -> Point:
