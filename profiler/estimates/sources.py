@@ -214,7 +214,12 @@ def _overlaps(pause: Pause, first: int, last: int) -> bool:
 
 def tick_of(times: Sequence[float]) -> float:
     """The resolution of a printed clock, in s: the largest power of ten that all its readings are multiples of."""
-    for tick in (1.0, 0.1, 0.01, 0.001):
+    for tick in (
+        1.0,
+        0.1,
+        0.01,
+        0.001,
+    ):
         if all(abs(t / tick - round(t / tick)) < 1e-4 for t in times):
             return tick
     return 0.0

@@ -187,7 +187,12 @@ def _is_story(marks: list[Mark], body: str) -> bool:
 
 def _begins_with_seconds(first: Mark, fields: list[Field]) -> bool:
     """`12s - loss: 0.51 - acc: 0.8`: how long the epoch took."""
-    timed = first.what == "unnamed" and first.unit in ("s", "sec", "secs", "seconds")
+    timed = first.what == "unnamed" and first.unit in (
+        "s",
+        "sec",
+        "secs",
+        "seconds",
+    )
     return timed and any(f.what in ("loss", "accuracy") for f in fields)
 
 
@@ -243,9 +248,19 @@ def _bare_time(m: Mark, bar: bool) -> Field | None:
 
 def _cannot_be(m: Mark) -> bool:
     """Whether a number cannot be what its words say: no counter is negative, few things are durations."""
-    if m.what in ("iteration", "epoch", "iterations", "epochs"):
+    if m.what in (
+        "iteration",
+        "epoch",
+        "iterations",
+        "epochs",
+    ):
         return m.kind == DUR or m.negative
-    return m.kind == DUR and m.what not in ("step_time", "epoch_time", "elapsed", "window_time")
+    return m.kind == DUR and m.what not in (
+        "step_time",
+        "epoch_time",
+        "elapsed",
+        "window_time",
+    )
 
 
 def _field_of(m: Mark, validation: bool) -> Field:

@@ -28,7 +28,15 @@ _NAMED_BEHIND = re.compile(
     r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|accuracy|acc))\b(?!\s*(?:[:=\d/]|[-|>~]+\s*$))",
     re.IGNORECASE,
 )
-_MEASURES = frozenset(["loss", "part", "accuracy", "validation_loss", "validation_accuracy"])
+_MEASURES = frozenset(
+    [
+        "loss",
+        "part",
+        "accuracy",
+        "validation_loss",
+        "validation_accuracy",
+    ]
+)
 #: Words that show that a number is told in a sentence, not printed beside its name.
 _PROSE = re.compile(r"(?i)\b(?:the|was|were|we|our|with|trained|over|than|from|on)\b")
 #: "loss of 8 batches: 0.26": the number counts what the loss is of.
@@ -51,7 +59,15 @@ _LISTED = re.compile(rf"(?:^|[,\s])[\"']?[A-Za-z][\w/.:-]*[\"']?\s*,\s*-?[{INT}{
 _RATE_BETWEEN = re.compile(r"\s+([A-Za-z]+(?:/[A-Za-z]+)+)\s*[:=]?\s*")
 _UNITLESS = _MEASURES | {"iteration", "epoch", "lr"}
 #: What the last word of a key may say when the whole key says nothing.
-_ALONE = frozenset(("iteration", "epoch", "loss", "accuracy", "lr"))
+_ALONE = frozenset(
+    (
+        "iteration",
+        "epoch",
+        "loss",
+        "accuracy",
+        "lr",
+    )
+)
 _KEY_JUNK = " \t\"'`:=<>[](#~*@"
 
 
@@ -248,7 +264,16 @@ def _unit(written: str, kind: str, right: str) -> str | None:
         return "/s"
     if written == "%" or rate_of(written):
         return written
-    if written in ("minute", "minutes", "min", "mins") and kind == INT:
+    if (
+        written
+        in (
+            "minute",
+            "minutes",
+            "min",
+            "mins",
+        )
+        and kind == INT
+    ):
         return "minutes"
     if written in TIME_UNITS and (len(written) > 1 or right[0] != " " or not right[2:3].isalpha()):
         if written in ("m", "h"):
@@ -299,7 +324,12 @@ def _found(mark: Mark, key: str, words: Mapping[str, Meaning]) -> Meaning | None
 
 def _counted_in(mark: Mark, found: Meaning | None) -> Meaning | None:
     """A counter with a unit is none: a share, or the time of an iteration."""
-    if found is None or found.what not in ("iteration", "epoch", "iterations", "epochs"):
+    if found is None or found.what not in (
+        "iteration",
+        "epoch",
+        "iterations",
+        "epochs",
+    ):
         return found
     unit = mark.unit
     if unit == "%":
@@ -341,6 +371,14 @@ def _of_last(word: str, unit: str) -> Meaning | None:
 def _of_unit(key: str, unit: str) -> Meaning | None:
     """What the unit alone says: it is not training's behind words of data or evaluation."""
     found = rate_of(unit)
-    if found is not None and any(w in key.lower() for w in ("data", "eval", "val", "test")):
+    if found is not None and any(
+        w in key.lower()
+        for w in (
+            "data",
+            "eval",
+            "val",
+            "test",
+        )
+    ):
         return Meaning("skip")
     return found

@@ -372,7 +372,12 @@ def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan,
             what = "epoch_time"
         elif kind == "validation":
             what = ""  # how long an evaluation took
-    if what in ("step_time", "step_time_average", "epoch_time", "elapsed"):
+    if what in (
+        "step_time",
+        "step_time_average",
+        "epoch_time",
+        "elapsed",
+    ):
         if not 0 <= value < 1e9 or (value == 0 and what != "elapsed"):
             return
         if what == "elapsed":
@@ -381,4 +386,10 @@ def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan,
         values.setdefault(what, value)
 
 
-__all__ = ["DUR", "LINE_KINDS", "Field", "Plan", "Row"]
+__all__ = [
+    "DUR",
+    "LINE_KINDS",
+    "Field",
+    "Plan",
+    "Row",
+]

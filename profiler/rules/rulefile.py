@@ -139,7 +139,17 @@ def load_text(text: str, where: str) -> list[Rule]:
     data = _plain(root)
     if not isinstance(data, dict):
         raise BadRules("not a mapping", where=where, line=1, remedy="give `format:` and `rules:`")
-    _known(data, {"format", "title", "rules", "late"}, where, "")
+    _known(
+        data,
+        {
+            "format",
+            "title",
+            "rules",
+            "late",
+        },
+        where,
+        "",
+    )
     name = data.get("format")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):
         raise BadRules(
@@ -234,7 +244,12 @@ def _check_types(data: Mapping[str, Any], bad: _Bad) -> None:
         texts = data.get(key, [])
         if not isinstance(texts, list) or not all(isinstance(t, str) and t for t in texts):
             raise bad(key, "a list of texts", 'for example ["loss"]')
-    for key in ("pairs", "bar", "total", "header"):
+    for key in (
+        "pairs",
+        "bar",
+        "total",
+        "header",
+    ):
         if not isinstance(data.get(key, False), bool):
             raise bad(key, "true or false")
 

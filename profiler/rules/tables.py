@@ -21,7 +21,12 @@ from profiler.rules.words import COLUMNS_OF_PARTS, FOREIGN_TRIGGERS, english, me
 from profiler.text import clock, ranks
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE, tokenise
 
-_DELIMITERS = (",", ";", "\t", "|")
+_DELIMITERS = (
+    ",",
+    ";",
+    "\t",
+    "|",
+)
 _GAP = re.compile(r"\s{2,}|\t")
 _NAME = re.compile(r"^[\"']?[^\W\d][\w /%@().#:\[\]-]*[\"']?$|^[\"']?[_#%][\w /%@().#:\[\]-]*[\"']?$")
 _CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(%|s|ms|[KMGT]i?B?)?[\"']?$")
@@ -171,7 +176,12 @@ def _kind(what: set[str]) -> str:
 
 def _field(column: Meaning, name: str, token: int, cell: re.Match[str]) -> Field:
     sign, kind, unit = cell.groups()
-    timed = column.what in ("step_time", "window_time", "epoch_time", "elapsed")
+    timed = column.what in (
+        "step_time",
+        "window_time",
+        "epoch_time",
+        "elapsed",
+    )
     scale = 1.0 if kind == DUR else TIME_UNITS[unit] if timed and unit in TIME_UNITS else column.scale
     return Field(column.what, token, scale, sign == "-", name=name, kind=column.kind, unit=column.unit)
 
@@ -293,7 +303,15 @@ def may_be_head(lower: bytes) -> bool:
 
 def may_be_foreign_head(lower: bytes) -> bool:
     """The same for a head in another language, whose cells signs divide."""
-    return any(sign in lower for sign in (b",", b";", b"\t", b"|")) and any(word in lower for word in ABROAD)
+    return any(
+        sign in lower
+        for sign in (
+            b",",
+            b";",
+            b"\t",
+            b"|",
+        )
+    ) and any(word in lower for word in ABROAD)
 
 
 class Bare:

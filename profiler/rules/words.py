@@ -103,7 +103,15 @@ _LR = (("lr",), ("learning", "rate"), ("learningrate",), ("learn", "rate"), ("lr
 _ITERATION = words_for("iteration")
 _NOT_INDEX = words_for("not_index")
 _MAXIMUM = words_for("maximum")
-_EXTREMES = frozenset(("best", "min", "max", "highest", "lowest"))
+_EXTREMES = frozenset(
+    (
+        "best",
+        "min",
+        "max",
+        "highest",
+        "lowest",
+    )
+)
 _SEEN = frozenset(
     (
         "seen",
@@ -204,7 +212,17 @@ def _is_lr(words: list[str]) -> bool:
 
 def excluded(key: str) -> bool:
     """Whether some word of the key says that it is no counter, loss or time of training steps."""
-    return bool(set(words_of(key)) & (_NOT_INDEX | _NOT_LOSS) - {"time", "mask", "name", "type", "model"})
+    return bool(
+        set(words_of(key))
+        & (_NOT_INDEX | _NOT_LOSS)
+        - {
+            "time",
+            "mask",
+            "name",
+            "type",
+            "model",
+        }
+    )
 
 
 def averaged(key: str) -> bool:
@@ -254,7 +272,12 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
         return replace(found, what="validation_loss", validation=True)
     if found.what == "accuracy":
         return replace(found, what="validation_accuracy", validation=True)
-    if found.what in ("iteration", "epoch", "iterations", "epochs"):
+    if found.what in (
+        "iteration",
+        "epoch",
+        "iterations",
+        "epochs",
+    ):
         return replace(found, validation=True)
     return Meaning("skip", validation=True)
 
@@ -360,7 +383,19 @@ SENSES = (
         lambda k: k.plain in (["err", "g"], ["err", "d"]), lambda k: Meaning("part", name=k.key), "err_D"
     ),
     Sense(
-        lambda k: k.present & _ACCURACY and (k.last in ("5", "10", "best", "target") or k.present & _EXTREMES),
+        lambda k: (
+            k.present & _ACCURACY
+            and (
+                k.last
+                in (
+                    "5",
+                    "10",
+                    "best",
+                    "target",
+                )
+                or k.present & _EXTREMES
+            )
+        ),
         lambda k: None,
         "best accuracy",
     ),
@@ -402,7 +437,19 @@ def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Mean
         plain = plain[: after + 1]  # loss_avg_rank: over what it was averaged is no part
         present = set(plain)
     rest = present - _LOSS - _TOTAL - _AVERAGE - _PLAIN - {"nll", "xent"} - ({"global"} if averaged else set())
-    rest = {w for w in rest if not w.endswith("loss") or w[:-4] not in ("", "train", "total", "batch", "avg")}
+    rest = {
+        w
+        for w in rest
+        if not w.endswith("loss")
+        or w[:-4]
+        not in (
+            "",
+            "train",
+            "total",
+            "batch",
+            "avg",
+        )
+    }
     if "value" in plain[:after]:
         rest.add("value")  # of a value function; a loss value is one
     part = bool(rest) and not (present & _TOTAL)
@@ -412,7 +459,13 @@ def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Mean
 
 
 def _batch_size(present: set[str]) -> Meaning:
-    if present & {"micro", "local", "device", "gpu", "rank"}:
+    if present & {
+        "micro",
+        "local",
+        "device",
+        "gpu",
+        "rank",
+    }:
         return Meaning("rank_batch_size")
     return Meaning("batch_size") if present & {"global", "total", "effective"} else Meaning("skip")
 
@@ -430,7 +483,18 @@ def _time(plain: list[str], present: set[str], unit: str) -> Meaning | None:
         return Meaning("step_time_average" if present & _AVERAGE else "step_time", scale=scale)
     if present & _ELAPSED:
         return Meaning("elapsed", scale=scale)
-    if present - _TIME - _PLAIN - _AVERAGE - {"in", "for", "and", "taken"}:
+    if (
+        present
+        - _TIME
+        - _PLAIN
+        - _AVERAGE
+        - {
+            "in",
+            "for",
+            "and",
+            "taken",
+        }
+    ):
         return Meaning("skip")
     if plain == ["t"] and not unit:
         return None
@@ -449,7 +513,16 @@ def _counting(plain: list[str]) -> str:
 def _index(plain: list[str], present: set[str]) -> Meaning | None:
     last = _counting(plain)
     counted = present - {plain[-1]} if last != plain[-1] else present  # epoch_num is an index, num_epochs a total
-    total = counted & _MAXIMUM and (plain[-1].endswith("s") or counted & {"max", "maximum", "total", "num"})
+    total = counted & _MAXIMUM and (
+        plain[-1].endswith("s")
+        or counted
+        & {
+            "max",
+            "maximum",
+            "total",
+            "num",
+        }
+    )
     if last in EPOCH:
         return _epoch(plain, present, last, bool(total))
     if "per" in present and "epoch" in present and present & _ITERATION:

@@ -36,7 +36,12 @@ _NUMBER_AT_END = re.compile(r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]*)?$|[0-9.]+[eE
 class Way:
     """How the newest lines were read: most lines have the shape of the one before, or of the one before that."""
 
-    __slots__ = ("before", "plan", "regex", "strip")
+    __slots__ = (
+        "before",
+        "plan",
+        "regex",
+        "strip",
+    )
 
     def __init__(self) -> None:
         self.forget()

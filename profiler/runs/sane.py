@@ -22,9 +22,26 @@ UNLIKE = 0.6  #: whose first positions are so different
 UPWARDS = 0.75  #: and go neither up nor down this often, or have no line between them this often
 TWO = "its counter goes forth and back from line to line, as of two logs in one file: no number of it is told"
 
-_INDEX = ("iteration", "iterations", "epoch", "epochs")
-_SECONDS = ("step_s", "step_s_average", "epoch_s", "elapsed_s", "batch_size")
-_RUN_INDEX = ("first_iteration", "last_iteration", "total_iterations", "last_epoch", "total_epochs")
+_INDEX = (
+    "iteration",
+    "iterations",
+    "epoch",
+    "epochs",
+)
+_SECONDS = (
+    "step_s",
+    "step_s_average",
+    "epoch_s",
+    "elapsed_s",
+    "batch_size",
+)
+_RUN_INDEX = (
+    "first_iteration",
+    "last_iteration",
+    "total_iterations",
+    "last_epoch",
+    "total_epochs",
+)
 _RUN_POSITIVE = ("iterations_per_epoch", "batch_size")
 
 
