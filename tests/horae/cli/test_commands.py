@@ -331,6 +331,12 @@ def test_a_wrong_configuration_is_told(horae: Horae, tmp_path: Path, text: str, 
             assert word in said.err or command == ("serve",)
 
 
+def test_an_example_of_an_adapter_that_is_not_there_is_refused(horae: Horae) -> None:
+    said = horae("config", "init", "--adapter", "slrum")
+    assert (said.code, said.out) == (3, "")
+    assert "did you mean 'slurm'?" in said.err
+
+
 @pytest.mark.parametrize("adapter", ["local", "slurm", "yarn"])
 def test_the_example_of_each_adapter_is_complete_and_observes(horae: Horae, tmp_path: Path, adapter: str) -> None:
     file = tmp_path / "config.yaml"
