@@ -8,9 +8,9 @@ Winner determination maximises the product of 1/rho, as the sum of logarithms:
           chunks placed fit the nodes of each class   volume, and for every size the bins it can still use
           GPUs of a tenant's apps <= its cap
 
-The class rows are necessary, and for the usual node sizes sufficient; a choice that does not go onto named nodes
-after all (`policy.themis.auction.realise`) is cut off and the program solved again, so the optimum is one that can
-be had.
+The class rows are necessary, and for the usual node sizes sufficient. A choice that does not go onto named nodes after
+all (`policy.themis.auction.realise`) has the program made with exact ones (`policy.themis.auction.capacity`) where they
+are known, and is cut off where they are not: so the optimum is one that can be had.
 Of several optima, the one in which bidders gain most who come first in the tie order: always among bidders with equal
 tables; among others in programs of up to `SETTLED` rows, beyond which the solver's (repeatable) choice stands.
 Bidders that share no class and no tenant's cap are separate programs.
@@ -42,9 +42,9 @@ from policy.model import EMPTY, Gpus, Seconds, Termination
 from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend, Constraint, Program, Result, Variable
 from policy.themis.auction.bidders import Cap, apart, contenders, kind
 from policy.themis.auction.capacity import Parts, add_capacity
-from policy.themis.auction.knapsack import Knapsack, settled
-from policy.themis.auction.realise import Order, Quotas, Wins, goes, goes_simply, realise
-from policy.themis.auction.rows import Bid, Demand, PerGpu, Row
+from policy.themis.auction.knapsack import Choice, Knapsack, settled
+from policy.themis.auction.realise import Order, Quotas, Undecided, Wins, goes, goes_simply, realise
+from policy.themis.auction.rows import Bid, Demand, PerGpu, Row, met_by
 from policy.themis.offer import NodeClass, Offer
 
 #: Programs of up to this many rows settle ties between unlike bids in the tie order, by one more solve.
@@ -53,14 +53,14 @@ SETTLED = 400
 MANY, CLOSE = 100, 0.05
 #: After so many choices that do not go onto nodes in the simple order the program is asked to place them at once.
 MISSES = 20
-#: After so many that it cannot place it is not asked any more: nodes are too fragmented.
-UNPLACED = 3
 #: How far below the knapsack's an optimum is looked for first, in log(1/rho).
 BELOW = 0.006
 
 Value = Callable[[Variable], float]
 #: Rows by app, gap, how the solve ended, quotas.
 Answer = tuple[dict[str, Row], float | None, Termination, Quotas]
+#: No answer yet.
+NOTHING: Answer = ({}, None, Termination.FEASIBLE, EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,9 @@ def auction(
 
 def _proven(worth: float, short: float) -> tuple[float, Termination]:
     """The relative gap of an answer that another may beat by `short`, and how it ended."""
-    return short / max(abs(worth), 1e-9), Termination.FEASIBLE if short > 0 else Termination.OPTIMAL
+    if short <= 1e-9:
+        return 0.0, Termination.OPTIMAL
+    return short / max(abs(worth), 1e-9), Termination.FEASIBLE
 
 
 @dataclass(slots=True)
@@ -135,11 +137,12 @@ class _Market:
     x: dict[tuple[str, int], Variable] = field(default_factory=dict)
     spread: dict[tuple[tuple[int, ...], Gpus, PerGpu], dict[int, Variable]] = field(default_factory=dict)
     cuts: list[Constraint] = field(default_factory=list)
+    exact: bool = False  #: the program's rows of the classes: a choice showed that the simple ones do not do
+    undecided: bool = False  #: of a choice that was cut off it is not proven that it does not go
     least: float | None = None  #: settling a tie: the optimum, which must stay
     knapsack: Knapsack | None = None
     below: float = field(default_factory=lambda: BELOW)
     misses: int = 0  #: choices that the simple order did not place
-    unplaced: int = 0  #: and that the program did not place either
     spent: Seconds = 0.0
     solves: int = 0
     late: bool = False
@@ -157,6 +160,8 @@ class _Market:
         if contested and termination is Termination.OPTIMAL and small:
             chosen, quotas = self._settled(chosen, quotas)
         chosen = self._tie_order(chosen)
+        if not self._goes(chosen, quotas):  # a limit ended the program that would have placed the rows now exchanged
+            chosen, result_gap, termination = self._fitting(chosen), None, Termination.FEASIBLE
         value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
         fraction, weight = {}, {b.app: b.weight for b in self.bids}
         unproven: dict[str, float] = {}  #: by how much c may be too large, relative
@@ -232,7 +237,7 @@ class _Market:
                 placed.setdefault(i, []).append(({z: 1.0}, demand, need))
             program.equal(balance, 0)
         for i, parts in sorted(placed.items()):
-            add_capacity(program, self.classes[i], parts)
+            add_capacity(program, self.classes[i], parts, exact=self.exact)
         for cap in self.caps:
             taken = {
                 self.x[b.app, r]: float(row.gpus)
@@ -260,54 +265,104 @@ class _Market:
         """
         if self.knapsack is None:
             return self._solve(without, known)
-        started, most, short = time.perf_counter(), 0.0, 0.0
-        choices = []
-        for choice, short in self.knapsack.best(without):
-            choices.append(choice)
-            rows = settled(choice, self.classes)
-            most = sum(option.gain for option in choice.values())
-            close = short <= 0 or len(self.bids) > MANY
+        answer, choice, bound = self._simply(self.knapsack, without)
+        if answer is not None:
+            return answer
+        if not choice:  # the tables are windows, and hold none
+            return self._solve(without, known)
+        if len(self.bids) > MANY:
+            answer = self._known(NOTHING, without, known, bound)
+            if bound - self._value(answer[0]) > CLOSE:
+                bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
+                answer = self._known(self._core(bids), without, known, bound)
+            worth = self._value(answer[0])
+            if bound - worth <= CLOSE:
+                return answer[0], *_proven(worth, bound - worth), answer[3]
+        if bound > sum(option.gain for option in choice.values()):
+            return self._known(self._solve(without, known), without, known, bound)
+        return self._narrowed(self.knapsack, without, known, bound)
+
+    def _simply(self, knapsack: Knapsack, without: str | None) -> tuple[Answer | None, Choice, float]:
+        """The knapsack's best choice, as an answer where its rows go in the simple order, and a bound of all others."""
+        started, bound = time.perf_counter(), 0.0
+        first: Choice = EMPTY
+        for choice, short in knapsack.best(without):
+            first = first or choice
+            bound = sum(option.gain for option in choice.values()) + short
             if self.misses >= MISSES:
                 break
+            rows = settled(choice, self.classes)
+            close = short <= 0 or len(self.bids) > MANY
             if close and self._within_caps(rows) and goes_simply(self._orders(rows), self.classes, self.offered):
                 self.spent += time.perf_counter() - started
                 self.solves += 1
-                return rows, *_proven(most, short), EMPTY
+                return (rows, *_proven(bound - short, short), EMPTY), choice, bound
             self.misses += 1
-        worth_it = len(self.bids) > MANY or (short <= 0 and self.unplaced < UNPLACED)
-        for choice in choices[:1] if worth_it else ():
-            bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
-            answer = self._core(bids)
-            gap = short + max(most - self._value(answer[0]), 0.0)
-            if answer[2] is Termination.OPTIMAL and gap <= (CLOSE if len(self.bids) > MANY else 1e-9):
-                return answer[0], *_proven(most, gap if gap > 1e-9 else 0.0), answer[3]
-            self.unplaced += 1
-        if not choices or short > 0:  # the tables are windows, and prove nothing here
-            return self._solve(without, known)
+        return None, first, bound
+
+    def _narrowed(self, knapsack: Knapsack, without: str | None, known: Mapping[str, Row], bound: float) -> Answer:
+        """The program's optimum over the rows that a choice worth little less than `bound` can contain."""
         below = self.below
         found: Answer | None = None
         while True:
-            bids = self.knapsack.within(without, most - below - 1e-9)
+            bids = knapsack.within(without, bound - below - 1e-9)
             if 2 * sum(len(b.rows) for b in bids) > sum(len(b.rows) for b in self.bids):
-                return self._solve(without, known)
+                return self._known(self._solve(without, known), without, known, bound)
             answer = self._core(bids)
-            gap = most - self._value(answer[0])
+            gap = bound - self._value(answer[0])
             if found is None or self._value(answer[0]) >= self._value(found[0]):
                 found = answer
-            if answer[2] is not Termination.OPTIMAL:  # out of time: the best so far, not proven
-                return (*found[:2], answer[2], found[3])
+            if answer[2] is not Termination.OPTIMAL:
+                return self._known((*found[:2], answer[2], found[3]), without, known, bound)
             if gap <= below:
                 self.below = max(BELOW, 1.05 * gap)  # the next solve is much alike
                 return answer
             below = min(gap, 4 * below)
 
+    def _known(self, answer: Answer, without: str | None, known: Mapping[str, Row], bound: float) -> Answer:
+        """Of a program that a limit ended: its best answer or the known one. None is worth more than `bound`."""
+        if answer[2] is Termination.OPTIMAL:
+            return answer
+        rows, _, _, quotas = answer
+        others = self._instead(without, known)
+        if self._value(others) > self._value(rows):
+            rows, quotas = others, EMPTY
+        worth = self._value(rows)
+        return rows, *_proven(worth, bound - worth), quotas
+
+    def _instead(self, without: str | None, known: Mapping[str, Row]) -> dict[str, Row]:
+        """The known answer with another bidder in the place of one: the one that gains most by it."""
+        others = {a: r for a, r in known.items() if a != without}
+        if without is None or without not in known:
+            return others
+        won, need = known[without], {b.app: b.need for b in self.bids}[without]
+        worth = {b.app: self.gain(b, others[b.app]) for b in self.bids if b.app in others}
+        most, better = 0.0, others
+        for bid in (b for b in self.bids if b.app != without and b.need == need):
+            for row in bid.rows:
+                gain = self.gain(bid, row) - worth.get(bid.app, 0.0)
+                if gain > most and met_by(row, won) and self._within_caps({**others, bid.app: row}):
+                    most, better = gain, {**others, bid.app: row}
+        return better
+
     def _core(self, bids: Sequence[Bid]) -> Answer:
         """The program's optimum over these rows."""
         left = max(self.time_limit_s - self.spent, 0.05)
-        core = _Market(bids, self.classes, self.offered, self.caps, self.log_null, self.seed, left, self.backend)
+        core = _Market(
+            bids,
+            self.classes,
+            self.offered,
+            self.caps,
+            self.log_null,
+            self.seed,
+            left,
+            self.backend,
+            exact=self.exact,
+        )
         answer = core._solve(None)
         self.spent += core.spent
         self.late |= core.late
+        self.exact |= core.exact
         self.solves += 1
         return answer
 
@@ -318,6 +373,7 @@ class _Market:
         """The program's optimum without one bidder (None: with all). `known`: an answer to begin from."""
         if not self.x:
             self._build()
+        exact = self.exact
         fixed = [v for (app, _), v in self.x.items() if app == without]
         for v in fixed:
             self.program.set_bounds(v, 0, 0)
@@ -328,13 +384,7 @@ class _Market:
             seed=self.seed,
             separate=self._separate,
             first=self.cuts,
-            start={
-                self.x[b.app, r]: float(b.app != without and known.get(b.app) == row)
-                for b in self.bids
-                for r, row in enumerate(b.rows)
-            }
-            if known
-            else None,
+            start=self._start(without, known),
             heuristics=False,
         )
         for v in fixed:
@@ -342,11 +392,23 @@ class _Market:
         self.spent += result.seconds
         self.late |= result.clock
         self.solves += 1
+        if self.exact and not exact:
+            self.program, self.x, self.spread = Program(), {}, {}
+            return self._solve(without, known)
         chosen = self._chosen(result.__getitem__) if result.has_solution else {}
         if not result.optimal:
             chosen = self._fitting(chosen)
         quotas = self._quotas(result.__getitem__) if result.optimal else EMPTY
+        if self.undecided:  # what was cut off may go after all
+            return chosen, None, Termination.FEASIBLE, quotas
         return chosen, result.gap, result.termination, quotas
+
+    def _start(self, without: str | None, known: Mapping[str, Row]) -> dict[Variable, float] | None:
+        """A known answer, less the row of one bidder, in the program's variables."""
+        if not known:
+            return None
+        rows = {b.app: b.rows for b in self.bids}
+        return {v: float(app != without and known.get(app) == rows[app][r]) for (app, r), v in self.x.items()}
 
     def _chosen(self, value: Value) -> dict[str, Row]:
         return {bid.app: row for bid in self.bids for r, row in enumerate(bid.rows) if value(self.x[bid.app, r]) > 0.5}
@@ -355,9 +417,13 @@ class _Market:
         return {key: {i: round(value(z)) for i, z in by_class.items()} for key, by_class in self.spread.items()}
 
     def _separate(self, result: Result) -> Iterable[Constraint]:
-        """Nothing, where the choice goes onto named nodes; else the row that forbids it."""
+        """Nothing, where the choice goes onto named nodes, or is the first that does not; else the row that forbids
+        it."""
         chosen = self._chosen(result.__getitem__)
         if self._goes(chosen, self._quotas(result.__getitem__)):
+            return []
+        if not self.exact:
+            self.exact = True
             return []
         for app in list(chosen):  # as few rows as cause it: a stronger cut
             fewer = {a: r for a, r in chosen.items() if a != app}
@@ -372,7 +438,11 @@ class _Market:
         return [Order(b.app, chosen[b.app].demands, b.need) for b in self.bids if b.app in chosen]
 
     def _goes(self, chosen: Mapping[str, Row], quotas: Quotas = EMPTY) -> bool:
-        return goes(self._orders(chosen), self.classes, self.offered, quotas)
+        try:
+            return goes(self._orders(chosen), self.classes, self.offered, quotas)
+        except Undecided:
+            self.undecided = True
+            return False
 
     def _fitting(self, chosen: dict[str, Row]) -> dict[str, Row]:
         """An incumbent, less the rows (least gain first) that keep it off the nodes."""

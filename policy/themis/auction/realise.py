@@ -2,23 +2,30 @@
 
 Chunks go largest first. A chunk prefers racks that have GPUs beyond what rows bound to them need, then nodes on
 which its app already runs (no restart), then the tightest fit. Single GPUs fill what is left. Where this order fails,
-the solver's own split over classes (`Quotas`) is followed; where that fails too, the small integer program over named
-nodes decides: it either places the rows or proves that they do not go together, which the auction learns as a row.
+the solver's own split over classes (`Quotas`) is followed; where that fails too, a small integer program decides, over
+the ways to fill the nodes of a class or, where chunks differ in more than their size, over named nodes: it either
+places the rows or proves that they do not go together, which the auction learns as a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 
-from policy.model import EMPTY, Gpus, NodeName
-from policy.parts.solver import Program, Variable
-from policy.themis.auction.rows import Demand, PerGpu
+from policy.model import EMPTY, Gpus, NodeName, Termination
+from policy.parts.solver import Program, Result, Variable
+from policy.themis.auction.capacity import Way, add_ways
+from policy.themis.auction.rows import Demand, PerGpu, usable
 from policy.themis.offer import NodeClass, Offer
 
 #: app -> node -> GPUs won
 Wins = dict[str, dict[NodeName, Gpus]]
+
+
+class Undecided(Exception):
+    """The program ended at a limit: the orders are neither placed nor proven not to go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +78,18 @@ class _Room:
 def realise(
     orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, quotas: Quotas = EMPTY
 ) -> Wins | None:
-    """GPUs on nodes for every order, or None where they provably do not go together."""
+    """GPUs on nodes for every order, or None where they provably do not go together. Raises Undecided."""
     return (
         _greedy(orders, classes, offered, sticky=True)
         or (_greedy(orders, classes, offered, sticky=False, quotas=quotas) if quotas else None)
         or _greedy(orders, classes, offered, sticky=False)
-        or _program(orders, classes, offered)
+        or _by_program(orders, classes, offered)
     )
 
 
 def goes(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, quotas: Quotas = EMPTY) -> bool:
-    """True if the orders fit together."""
-    if quotas and _greedy(orders, classes, offered, sticky=False, quotas=quotas) is not None:
-        return True
-    return realise(orders, classes, offered) is not None
+    """True if the orders fit together. Raises Undecided."""
+    return realise(orders, classes, offered, quotas) is not None
 
 
 def goes_simply(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> bool:
@@ -213,7 +218,82 @@ def _fill(
     return False
 
 
-def _program(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> Wins | None:
+def _by_program(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> Wins | None:
+    if len({order.need for order in orders}) == 1 and not any(d.apart for order in orders for d in order.demands):
+        filled = _filled(orders, classes)
+        if filled is not None:
+            return filled.placed(orders, classes, offered) if filled.result.has_solution else None
+    return _named(orders, classes, offered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """A program over the ways to fill nodes: chunks by domain, size and class; nodes by class and way."""
+
+    result: Result
+    chunks: Mapping[tuple[tuple[int, ...], Gpus], Mapping[int, Variable]]
+    ways: Mapping[int, Mapping[Variable, Way]]
+
+    def placed(self, orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> Wins:
+        room = _room(classes, offered)
+        wide = self._wide(classes)
+        left = {(key, i): round(self.result[v]) for key, by_class in self.chunks.items() for i, v in by_class.items()}
+        parts = [(o, d) for o in orders for d in o.demands]
+        for order, demand in sorted(parts, key=lambda p: -p[1].chunk):
+            missing, key = demand.times, (demand.domain, demand.chunk)
+            for i in demand.domain:
+                here = min(left[key, i], missing)
+                left[key, i] -= here
+                missing -= here
+                singles = (n for n in classes[i].nodes for _ in range(room.most(n, order.need)))
+                for node in islice(wide.get((i, demand.chunk), singles), here):
+                    room.take(order.app, node, demand.chunk, order.need)
+        return room.taken
+
+    def _wide(self, classes: Sequence[NodeClass]) -> dict[tuple[int, Gpus], Iterator[NodeName]]:
+        """Nodes for chunks of several GPUs, by class and size; a node for each chunk that it holds."""
+        places: dict[tuple[int, Gpus], list[NodeName]] = {}
+        for i, ways in self.ways.items():
+            nodes = iter(classes[i].nodes)
+            for v, way in ways.items():
+                for node in islice(nodes, round(self.result[v])):
+                    for size, n in way.items():
+                        places.setdefault((i, size), []).extend([node] * n)
+        return {key: iter(nodes) for key, nodes in places.items()}
+
+
+def _filled(orders: Sequence[Order], classes: Sequence[NodeClass]) -> _Filled | None:
+    """Orders of equal needs whose chunks may share nodes, put on classes of nodes; None: too many ways."""
+    program, need = Program(), orders[0].need
+    asked: dict[tuple[tuple[int, ...], Gpus], int] = {}
+    for demand in (d for order in orders for d in order.demands):
+        key = (demand.domain, demand.chunk)
+        asked[key] = asked.get(key, 0) + demand.times
+    chunks: dict[tuple[tuple[int, ...], Gpus], dict[int, Variable]] = {}
+    by_class: dict[int, dict[Gpus, dict[Variable, float]]] = {}
+    for key, times in asked.items():
+        chunks[key] = {i: program.variable(0, times, integer=True) for i in key[0]}
+        program.equal(dict.fromkeys(chunks[key].values(), 1.0), times)
+        for i, v in chunks[key].items():
+            by_class.setdefault(i, {}).setdefault(key[1], {})[v] = 1.0
+    ways = {}
+    for i, sizes in by_class.items():
+        made = add_ways(program, len(classes[i].nodes), usable(classes[i], need), sizes)
+        if made is None:
+            return None
+        ways[i] = made
+    program.maximise({})
+    return _Filled(_decided(program), chunks, ways)
+
+
+def _decided(program: Program) -> Result:
+    result = program.solve()
+    if not result.has_solution and result.termination is not Termination.INFEASIBLE:
+        raise Undecided
+    return result
+
+
+def _named(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> Wins | None:
     program = Program()
     gpus: dict[NodeName, dict[Variable, float]] = {}
     cpus: dict[NodeName, dict[Variable, float]] = {}
@@ -239,7 +319,7 @@ def _program(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Off
         if node in offered.memory and any(memory[node].values()):
             program.at_most(memory[node], offered.memory[node] / 2**30)
     program.maximise({})
-    result = program.solve()
+    result = _decided(program)
     if not result.has_solution:
         return None
     wins: Wins = {}
