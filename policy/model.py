@@ -279,7 +279,7 @@ class Job:
 
     @property
     def held(self) -> Gpus:
-        return sum(self.allocation.values())
+        return sum(self.allocation.values()) if self.allocation else 0
 
     @property
     def work_left(self) -> float | None:

@@ -117,6 +117,7 @@ class Throughput:
         self._same: dict[object, _Kin] = {}
         self._numbers: dict[object, int] = {}
         self._normalised: dict[tuple[int, GpuType | None, Gpus], float] = {}  #: within one node
+        self._speedups: dict[tuple[int, GpuType], float] = {}
         self._by_types: dict[tuple[int, Gpus], tuple[tuple[GpuType, IterationsPerSecond], ...]] = {}
 
     def _known(self, job: Job) -> tuple[_Kin, int, Job]:
@@ -248,6 +249,13 @@ class Throughput:
     def speedup(self, job: Job, gpu_type: GpuType) -> float:
         """Normalised throughput of one GPU of this type: OEF's w. 1 without a table, 0 where it cannot run, or may
         not."""
+        key = (self.kind(job), gpu_type)
+        found = self._speedups.get(key)
+        if found is None:
+            found = self._speedups[key] = self._speedup(job, gpu_type)
+        return found
+
+    def _speedup(self, job: Job, gpu_type: GpuType) -> float:
         if not job.throughput:
             return float(self._allows(job, gpu_type))
         reference = self.reference(job)
@@ -274,7 +282,7 @@ class Throughput:
 
     def of_share(self, job: Job, share: Share) -> float:
         """Normalised throughput of a fractional share: the sum over types of share x speed-up (OEF §4.1)."""
-        return sum(x * self.speedup(job, t) for t, x in share.items())
+        return sum([x * self.speedup(job, t) for t, x in share.items()])
 
     def by_type(self, allocation: Allocation) -> dict[GpuType, Gpus]:
         """GPUs by type of an allocation, in the cluster's order of types; nodes that have left do not count."""

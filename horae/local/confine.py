@@ -18,9 +18,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from horae import installed
 from horae.config import Config, socket_path
-from horae.descriptors import Folder, Unbelievable
+from horae.descriptors import Folder, Unbelievable, installed
 from horae.local import hands, options
 from horae.local.asked import Asked
 from horae.local.books import FOLDER as BOOKS

@@ -52,11 +52,10 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
     the queue (`rank`)."""
     turn = _shared(snapshot, options, context, simple=simple)
     placed = assign(snapshot, wants(turn.pools), turn.queue, context)
-    taken = placed.placer.taken
     told = [j for j in turn.jobs if j.name not in turn.stuck]
-    said = _reasons(told, taken, turn.units, turn.crowded, context)
+    said = _reasons(told, placed.placer, turn.units, turn.crowded, context)
     said |= explain(snapshot, turn.jobs, turn.sated, placed, context)
-    return Proposal(taken, reasons=said, state=turn.state())
+    return Proposal(placed.placer.taken, reasons=said, state=turn.state())
 
 
 @dataclass(slots=True)
@@ -155,7 +154,7 @@ def _units(snapshot: Snapshot, jobs: list[Job], unit: float) -> dict[JobName, tu
 
 def _reasons(
     jobs: list[Job],
-    taken: Mapping[JobName, Any],
+    placer: Placer,
     units: Mapping[JobName, tuple[int, float]],
     crowded: bool,
     context: Context,
@@ -163,13 +162,13 @@ def _reasons(
     out: dict[JobName, Reason] = {}
     for job in jobs:
         count = units[job.name][0]
-        now = taken.get(job.name)
+        now = placer.taken.get(job.name)
         seen = reasons.outcome(job, now, context.speeds) if now else None
         if seen is not None:
             how = f"it has run {count} units of time, and jobs take turns" if crowded else "every job has GPUs"
             numbers = {**seen.numbers, "units": count}
             out[job.name] = Reason(seen.code, f"{seen.text}; {how}", numbers, seen.change)
-        elif crowded:
+        elif crowded and not placer.full(job):  # else nobody's turn helps it, and `fill` says why
             code = Code.PREEMPTED if job.held else Code.WAITS_TURN
             text = f"has run {count} units of time; jobs with fewer, or in the middle of one, are ahead"
             numbers = {"gpus": 0, "held": job.held, "units": count}

@@ -51,10 +51,10 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
             yield from _wrong(job, now, nodes, snapshot)
             if job.shape is not None and job.shape.exclusive and now != job.allocation:
                 alone |= dict.fromkeys(now, job.name)
-        brings = job.cpus_per_gpu or job.memory_per_gpu or job.shape is not None
         for name, gpus in now.items():
             used[name] = used.get(name, 0) + gpus
-            if brings:
+        if job.cpus_per_gpu or job.memory_per_gpu or job.shape is not None:
+            for name, gpus in now.items():
                 cpus[name] = cpus.get(name, 0.0) + _cpus(job, gpus)
                 memory[name] = memory.get(name, 0.0) + _memory(job, gpus)
     yield from _overfull(nodes, used, cpus, memory)

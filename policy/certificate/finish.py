@@ -27,7 +27,6 @@ def rho_by_app(
     for job in snapshot.jobs:
         apps.setdefault(job.app, []).append(job)
     working = [j for j in snapshot.jobs if j.work.left != 0]
-    unended = set(map(id, working))
     active = len({j.app for j in working})
     capacity: dict[str, int] = {}
     for n in snapshot.cluster.nodes:
@@ -40,12 +39,12 @@ def rho_by_app(
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
     for app, jobs in apps.items():
         if len(jobs) == 1:
-            (job,) = jobs
-            now = allocation.get(job.name) if id(job) in unended else None
-            out[app] = _by_itself(job, now, snapshot.now_s, speeds, alone_at, mean) if now else None
+            job, left = jobs[0], jobs[0].work.left
+            now = allocation.get(job.name) if left != 0 else None
+            out[app] = _by_itself(job, left, now, snapshot.now_s, speeds, alone_at, mean) if now else None
             unknown += bool(now) and out[app] is None
             continue
-        works = [j for j in jobs if id(j) in unended]
+        works = [j for j in jobs if j.work.left != 0]
         running = [j for j in works if allocation.get(j.name)]
         if not running:
             out[app] = None
@@ -70,10 +69,16 @@ def rho_by_app(
 
 
 def _by_itself(
-    job: Job, now: Allocation, now_s: Seconds, speeds: Throughput, alone_at: _AtBest, mean: MeanActive
+    job: Job,
+    left: float | None,
+    now: Allocation,
+    now_s: Seconds,
+    speeds: Throughput,
+    alone_at: _AtBest,
+    mean: MeanActive,
 ) -> float | None:
     """rho of an app of one job, which most are; None where nobody knows its length or speed."""
-    rate, left, alone = speeds.rate(job, now), job.work.left, _alone_by_itself(job, alone_at)
+    rate, alone = speeds.rate(job, now), _alone_by_itself(job, alone_at)
     if rate is None or rate <= 0 or left is None or alone is None or alone <= 0:
         return None
     return (now_s - job.submitted_s + max(0.0, left / rate)) / (alone * mean.since(job.submitted_s))

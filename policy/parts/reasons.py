@@ -6,7 +6,6 @@ Policies give the reasons that only they know; `fill` adds one for every other j
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -93,7 +92,12 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     if code is Code.WAITS_TURN:
         text = f"needs {gpus(size)} of {free} free, but the policy's order keeps it waiting"
         return Reason(code, text, numbers, "jobs ahead of it that end")
-    text, change = _short_of(size, of, free)
+    if placer.limits.one_type_per_job and len(types := types or placer.speeds.present) > 1:
+        most = max(types, key=placer.free)
+        numbers["free"] = free = placer.free(most)
+        text, change = _short_of(size, " of one type", f"{free} of {most}", f"{gpus(max(size - free, 1))} of {most}")
+    else:
+        text, change = _short_of(size, of, str(free), f"{gpus(max(size - free, 1))}{of}")
     return Reason(Code.WAITS_CAPACITY, text, numbers, change)
 
 
@@ -103,10 +107,10 @@ def _of(types: tuple[GpuType, ...]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _short_of(size: Gpus, of: str, free: Gpus) -> tuple[str, str]:
+def _short_of(size: Gpus, of: str, free: str, more: str) -> tuple[str, str]:
     """The sentence, and what would change it: one for thousands that wait for the same."""
-    text = f"needs {gpus(size)}{of}; {free} {'is' if free == 1 else 'are'} free"
-    return text, f"{gpus(max(size - free, 1))}{of} more that come free"
+    are = "is" if free.partition(" ")[0] == "1" else "are"
+    return f"needs {gpus(size)}{of}; {free} {are} free", f"{more} more that come free"
 
 
 FINISHED = Reason(Code.FINISHED, "has no work left", {"gpus": 0}, "")
@@ -151,12 +155,8 @@ def fill(
 
 
 def left_over(snapshot: Snapshot, allocation: Mapping[JobName, Allocation], speeds: Throughput) -> Placer:
-    """The ledger after a decision. A tenant may hold more than a limit that was learnt later: it has no room then."""
-    holds: dict[str, int] = {}
-    for job in snapshot.jobs:
-        holds[job.tenant] = holds.get(job.tenant, 0) + sum(allocation.get(job.name, {}).values())
-    tenants = tuple(t if t.cap is None else replace(t, cap=max(t.cap, holds.get(t.name, 0))) for t in snapshot.tenants)
-    return Placer(replace(snapshot, tenants=tenants), speeds, taken=allocation)
+    """The ledger after a decision."""
+    return Placer(snapshot, speeds, taken=allocation)
 
 
 def unknown_speed(job: Job, speeds: Throughput) -> bool:
@@ -169,6 +169,6 @@ def waiting_code(job: Job, placer: Placer) -> Code:
     """Why the smallest gang of a job that holds nothing is not running."""
     if unknown_speed(job, placer.speeds):
         return Code.UNKNOWN_SPEED
-    if placer.best(job, job.gpus.min) is not None:
+    if not placer.full(job) and placer.best(job, job.gpus.min) is not None:
         return Code.WAITS_TURN
     return placer.why_not(job, job.gpus.min)

@@ -27,7 +27,8 @@ class _Node:
 
     @property
     def state(self) -> State:
-        return (self.free, max(self.free - self.claimed, 0), self.cpus, self.memory, self.traits)
+        free, claimed = self.free, self.claimed
+        return (free, free - claimed if free > claimed else 0, self.cpus, self.memory, self.traits)
 
     @property
     def traits(self) -> Traits:
@@ -111,6 +112,11 @@ class Ledger:
         """GPUs that the tenant may still take; None: no cap."""
         cap = self._caps.get(tenant)
         return None if cap is None else max(cap - self._used.get(tenant, 0), 0)
+
+    def full(self, job: Job) -> bool:
+        """Whether its tenant's cap leaves no room for the least that it runs on."""
+        room = self.room(job.tenant)
+        return room is not None and room < job.gpus.min
 
     def could_take(self, job: Job, allocation: Allocation) -> bool:
         """True if these GPUs are free for the job and the limits allow them (its tenant's cap apart)."""

@@ -29,14 +29,14 @@ def surely_plain(value: Any, lists: frozenset[type] = frozenset((list, tuple))) 
     for _ in range(MOST_LEVELS):
         kinds = set(map(type, level))
         deeper = kinds - _LEAVES
-        if not (deeper <= lists | {dict} and _finite(level)):
+        if not (deeper <= lists | {dict} and (float not in kinds or _finite(level))):
             return False
         if not deeper:
             return True
-        dicts = [v for v in level if type(v) is dict]
+        dicts = level if kinds == _DICTS else [v for v in level if type(v) is dict]
         if not _TEXT.issuperset(map(type, chain.from_iterable(dicts))):
             return False
-        inside = chain.from_iterable([v for v in level if type(v) in lists])
+        inside = [] if deeper == _DICTS else chain.from_iterable([v for v in level if type(v) in lists])
         level = [*chain.from_iterable(map(dict.values, dicts)), *inside]
     return False
 
@@ -49,6 +49,7 @@ def _finite(level: Iterable[Any]) -> bool:
 MOST_LEVELS = 100
 _LEAVES = frozenset((str, bool, int, float, type(None)))
 _TEXT = frozenset((str,))
+_DICTS = frozenset((dict,))
 
 
 def not_plain(value: Any, at: Place = ()) -> Iterator[tuple[Place, str]]:

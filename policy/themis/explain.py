@@ -107,7 +107,7 @@ def _waits(this: Round, app: str, job: Job, numbers: dict[str, Any], speeds: Thr
         text = (
             f"won {shared.gpus(won)} and paid them back (c = {numbers['kept_fraction']:.3g})"
             if won
-            else f"lost the auction of {shared.gpus(this.offered.total)} to {len(this.bids) - 1} other bidders"
+            else f"won none of {shared.gpus(this.offered.total)} in an auction with {len(this.bids) - 1} other bidders"
         )
     else:
         text = f"{len(this.bidders)} of {len(this.standings)} apps are worse off and bid; rho is {_said(rho)}"

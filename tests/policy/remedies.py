@@ -53,7 +53,7 @@ def carried_out(snapshot: Snapshot, policy: str, job: Job, reason: Reason) -> Se
 def seen(then: Then, job: Job, before: Decision) -> bool:
     """Whether it runs, or one that the policy owes more has what came free, or another cause holds it now."""
     if then.rounds:
-        return play(then.snapshot, then.policy, then.rounds, QUANTUM_S).ran[job.name] > 0
+        return play(then.snapshot, then.policy, then.rounds, QUANTUM_S, works=True).ran[job.name] > 0
     after = decide(then.snapshot, then.policy, then.options, 0, 20.0)
     runs = bool(after.allocation[job.name])
     return runs or total(after) > total(before) or _cause(after, job) != _cause(before, job)
@@ -82,8 +82,11 @@ def _types(case: Case) -> Sequence[GpuType]:
 
 
 def _gpus_come(case: Case) -> Iterator[Then]:
+    """On a node that is new; the job wants no more than the size that it was said to wait for."""
+    gpus = replace(case.job.gpus, requested=min(case.job.gpus.requested, case.reason.numbers["smallest"]))
+    here = _instead(case, replace(case.job, gpus=gpus))
     for gpu_type in case.said[2].split(", ") if case.said[2] else _types(case)[:1]:
-        yield Then(_more(case.snapshot, gpu_type, int(case.said[1])), case.policy)
+        yield Then(_more(here, gpu_type, int(case.said[1])), case.policy)
 
 
 def _gang_comes(case: Case) -> Iterator[Then]:
@@ -96,6 +99,21 @@ def _it_ends(case: Case) -> Iterator[Then]:
 
 def _all_others_end(case: Case) -> Iterator[Then]:
     yield Then(_without(case.snapshot, lambda job: job.name != case.job.name), case.policy)
+
+
+def _smaller(case: Case) -> Then:
+    return Then(_instead(case, replace(case.job, gpus=GpuRange(1, 1, 1))), case.policy, rounds=ROUNDS)
+
+
+def _others_or_smaller(case: Case) -> Iterator[Then]:
+    yield from _all_others_end(case)
+    yield _smaller(case)
+
+
+def _smaller_or_nodes(case: Case) -> Iterator[Then]:
+    yield _smaller(case)
+    node = _more(case.snapshot, _types(case)[0], case.job.gpus.requested)
+    yield Then(node, case.policy, rounds=ROUNDS)
 
 
 def _its_tenant(case: Case) -> Iterator[Then]:
@@ -188,6 +206,8 @@ DEEDS: Mapping[str, Deed] = {
     r"(\w+) starting, or a policy that lets jobs overtake \(fifo-backfill\)": _overtaking,
     r"a shorter job, or (\w+) starting": _shorter,
     r"lengths of the running jobs, or variant=aggressive": _lengths,
+    r"other jobs that end, or a smaller gang": _others_or_smaller,
+    r"a smaller minimum, or more nodes of one type": _smaller_or_nodes,
     r"a throughput measurement, or a stated one|a speed that is known here": _speed,
     r"nodes that come back.*": _nothing,
 }

@@ -57,10 +57,13 @@ def test_what_would_change_it_does(snapshot: Snapshot, policy: str) -> None:
     assert not untrue(snapshot, policy)
 
 
-@pytest.mark.parametrize("seed", [70000, 70003, 70009])
-def test_on_crowded_clusters_what_would_change_it_does(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "jobs"),
+    [(70000, 12), (70003, 12), (70009, 12), (1006, 14), (1012, 8), (1020, 4), (1043, 15), (3021, 13), (3032, 12)],
+)
+def test_on_crowded_clusters_what_would_change_it_does(seed: int, jobs: int) -> None:
     for policy in NAMES:
-        assert not untrue(crowd(seed, 12), policy)
+        assert not untrue(crowd(seed, jobs), policy)
 
 
 def untrue(snapshot: Snapshot, policy: str) -> list[str]:

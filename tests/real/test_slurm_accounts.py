@@ -47,6 +47,8 @@ AT_ONCE = ("PENDING", f"plain {UPDATE} jobid=JOB StartTime=now")
 #: listens, and kills what does not listen by another signal.
 LONG = "echo here\nexec sleep 600\n"
 AGAIN = f'[ "${{SLURM_RESTART_COUNT:-0}}" != 0 ] && exit 3\n{LONG}'
+#: until all is done about it
+MEANWHILE = "until [ -e /shared/$SLURM_JOB_PARTITION-$SLURM_JOB_ID.done ]; do sleep 0.1; done\n"
 ALONE = "-N1 --gres=gpu:4 --exclusive"
 DEEDS = {
     "done": Deed("--gres=gpu:1", STEP),
@@ -60,7 +62,7 @@ DEEDS = {
     "held": Deed("--gres=gpu:1 --hold", STEP, (("PENDING", "scontrol release JOB"),)),
     "suspended": Deed(
         "--gres=gpu:1",
-        "sleep 2\n",
+        MEANWHILE,
         (("RUNNING", "scontrol suspend JOB"), ("SUSPENDED", "sleep 1"), ("SUSPENDED", "scontrol resume JOB")),
     ),
     "requeued": Deed("--gres=gpu:1 --requeue", AGAIN, (("RUNNING", "scontrol requeue JOB"), AT_ONCE)),
@@ -69,7 +71,7 @@ DEEDS = {
         AGAIN,
         (("RUNNING", "scontrol requeuehold JOB"), ("PENDING", "scontrol release JOB"), AT_ONCE),
     ),
-    "longer": Deed("--gres=gpu:1 --time=1", "sleep 2\n", (("RUNNING", f"{UPDATE} jobid=JOB TimeLimit=7"),)),
+    "longer": Deed("--gres=gpu:1 --time=1", MEANWHILE, (("RUNNING", f"{UPDATE} jobid=JOB TimeLimit=7"),)),
     "after": Deed("--gres=gpu:1 --dependency=afterany:LAST", STEP),
     "never": Deed("--gres=gpu:1 --dependency=afterok:LAST --kill-on-invalid-dep=yes", STEP),
     "later": Deed("--gres=gpu:1 --begin=now+3", STEP),
@@ -189,6 +191,10 @@ class Day:
             pairs.append((made[0], made[1]))
         open_jobs = [job for pair in pairs for job in pair]
         wait_for("all have ended", lambda: not self._go_on(open_jobs), 600)
+        left_out = [
+            (job.deed.options, job.steps) for job in open_jobs if any("plain" not in each for _, each in job.steps)
+        ]
+        assert not left_out
         return pairs
 
     def _go_on(self, jobs: Sequence[Job]) -> bool:
@@ -200,14 +206,19 @@ class Day:
                 if number == job.number and job.steps and job.steps[0][0] == state and self._listens(job, state):
                     job.node = node or job.node
                     self._do(job, job.steps.pop(0)[1])
+                    if not job.steps:
+                        self._file(job, "done").touch()
                     break
         over = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"}
         return any(state not in over for _, state, _, part in rows if part in self.partitions.values())
 
     def _listens(self, job: Job, state: str) -> bool:
         """Whether its script is there, of one that says so."""
-        out = self.cluster.shared()[0] / f"{self.partitions[job.side]}-{job.number}.out"
+        out = self._file(job, "out")
         return state != "RUNNING" or LONG not in job.deed.script or (out.exists() and "here" in out.read_text())
+
+    def _file(self, job: Job, kind: str) -> Path:
+        return self.cluster.shared()[0] / f"{self.partitions[job.side]}-{job.number}.{kind}"
 
     def _do(self, job: Job, command: str) -> None:
         words = command.replace("JOB", job.number).replace("NODE", job.node).split()

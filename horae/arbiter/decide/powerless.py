@@ -15,7 +15,7 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
-from horae import installed
+from horae.descriptors import installed
 from policy import catalogue
 
 _ACCOUNTS = range(61184, 65520)

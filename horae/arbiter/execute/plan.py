@@ -79,14 +79,14 @@ def plan(
     `capacity`: GPUs that are ours to use by node. `closed`: nodes that take nothing new.
     """
     free: Counter[NodeName] = Counter(dict(capacity))
+    holders: dict[NodeName, list[JobId]] = {}
     for position in positions:
         for node, gpus in position.held.items():
             free[node] -= gpus
-    holders: dict[NodeName, list[JobId]] = {}
-    for position in positions:
-        for node in position.held:
             holders.setdefault(node, []).append(position.job)
-    leaving = {p.job for p in positions if _may_let_go(p) and _lets_go(p, targets.get(p.job, EMPTY))}
+    # Those that hold nothing and of whom nothing is asked, which most of a long queue are, cannot leave.
+    busy = [p for p in positions if p.phase is not PlanPhase.IDLE or p.cancel]
+    leaving = {p.job for p in busy if _lets_go(p, targets.get(p.job, EMPTY))}
     releases: list[PlanStep] = []
     gives: list[PlanStep] = []
     for position in positions:
@@ -95,10 +95,11 @@ def plan(
             if position.phase is not PlanPhase.LEAVES or position.repeat:
                 releases.append(PlanStep(Verb.CANCEL, position.job))
             continue
-        reshapes = reshape_in_place and position.phase is PlanPhase.RUNS and bool(target) and not position.withdraw
-        if not reshapes and _may_let_go(position) and _asks_to_leave(position, target):
+        stays_on = position.phase is PlanPhase.RUNS and not position.withdraw
+        reshapes = stays_on and reshape_in_place and bool(target)
+        if not reshapes and _asks_to_leave(position, target):
             releases.append(PlanStep(Verb.STOP, position.job, grace_s=position.grace_s))
-        if not target or (target == position.held and position.phase is PlanPhase.RUNS and not position.withdraw):
+        if not target or (stays_on and target == position.held):
             continue
         if reshapes and position.forming:  # asked for now it would be refused, and then be asked for ever more seldom
             gives.append(PlanStep(Verb.RESHAPE, position.job, target, ready=False, waits_for=(position.job,)))
@@ -112,11 +113,6 @@ def plan(
     if reshape_in_place:
         releases, gives = _untie(releases, gives, positions)
     return (*releases, *gives)
-
-
-def _may_let_go(position: Position) -> bool:
-    """False for those that hold nothing and of whom nothing is asked, which most of a long queue are."""
-    return position.phase is not PlanPhase.IDLE or position.cancel
 
 
 def _lets_go(position: Position, target: Allocation) -> bool:
