@@ -57,6 +57,13 @@ def fail(name: str, text: str, remedy: str) -> Check:
     return Check(name, Verdict.FAIL, text, remedy)
 
 
+def failed(name: str, error: PortError) -> Check:
+    """What a cluster did not do; its remedy is said once."""
+    remedy = getattr(error, "remedy", "")
+    away = "check that it runs and that cluster.options names it as it is; its own log says more"
+    return fail(name, error.text.removesuffix(f" ({remedy})"), remedy or away)
+
+
 def examine(config: Config | None, socket: Path | None) -> Iterator[Check]:
     """All checks: of this installation, of the configured arbiter and cluster, of a running arbiter."""
     yield from _each("installation", installation)
@@ -81,7 +88,7 @@ def _each(name: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
         found = extras.missing(error)
         yield fail(name, found.message, found.remedy)
     except PortError as error:
-        yield fail(name, error.text, getattr(error, "remedy", "") or "see the cluster's own logs")
+        yield failed(name, error)
     except Exception as error:  # noqa: BLE001 - a check that breaks is a finding
         yield fail(name, f"the check itself failed: {type(error).__name__}: {error}", "please report it")
 

@@ -69,6 +69,10 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write an example: mode `observe`, which changes nothing, and every section explained."""
+    from horae.config import ClusterForm
+    from horae.configured import adapter as installed
+
+    installed(ClusterForm(adapter=adapter), "--adapter")
     text = EXAMPLE.replace("ADAPTER", adapter).replace(" OPTIONS", OPTIONS.get(adapter, " {}"))
     if as_json:
         from policy.text.textform import load

@@ -61,6 +61,8 @@ class Launcher:
         try:
             user = pwd.getpwnam(name)
         except KeyError:
+            if name == str(me) and not helped:  # a container's number without a name
+                return ""
             raise Never(f"there is no user {name} on this machine") from None
         if helped:
             if user.pw_uid == me or user.pw_uid < self._options.least_uid:

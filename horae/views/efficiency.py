@@ -115,7 +115,7 @@ def _advice(record: JobRecord, found: Efficiency) -> list[str]:
             f"at its sizes a GPU did {found.scaling:.0%} of what one alone does: fewer GPUs a job, or a larger batch, "
             "would have used them better"
         )
-    if record.spec.checkpoint is None and record.spec.elastic and not record.spec.gpus.rigid:
+    if found.held and record.spec.checkpoint is None and record.spec.elastic and not record.spec.gpus.rigid:
         out.append("without --checkpoint it could not be resized: it kept the size that it started at")
     if found.held and found.waited_s > found.held / max(record.spec.gpus.min, 1) and record.spec.gpus.rigid:
         out.append("it waited longer than it ran: a range (--gpus 1:N, with --checkpoint) starts on what is free")

@@ -83,7 +83,9 @@ def _told_by_code(lines: list[str], exit_code: int | None) -> tuple[str, str, st
     if exit_code in (126, 127):
         line = next((line for line in reversed(own) if _NO_PROGRAM.search(line)), own[-1] if own else "")
         return "a program was not found, or may not be run", line, "its full path: a job has not your shell's aliases"
-    return "the last that it printed", own[-1] if own else lines[-1], "`horae logs {job}` shows all of it"
+    if not own:
+        return "it printed nothing", "", ""
+    return "the last that it printed", own[-1], "`horae logs {job}` shows all of it"
 
 
 def _raised(lines: list[str]) -> str:

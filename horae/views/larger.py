@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from horae import job_number
-from horae.config import Config
+from horae.arbiter.decide.modes import mode_of
+from horae.config import Config, Mode
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
 from horae.views import size
@@ -26,8 +27,10 @@ def causes(
     seen: Seen,
     starts: Mapping[JobId, StartEstimate],
 ) -> list[Cause]:
+    pool = config.pool(record.pool)
+    enforced = pool is not None and mode_of(ledger, pool) is Mode.ENFORCE
     found = [
-        *_size(ledger, record, seen),
+        *_size(ledger, record, seen, "the policy's next decision" if enforced else ""),
         *_type(ledger, record, seen),
         *_shrank(ledger, record, now_s),
         *_share(ledger, config, record, seen),
@@ -37,8 +40,8 @@ def causes(
     return found
 
 
-def _size(ledger: Ledger, record: JobRecord, seen: Seen) -> list[Cause]:
-    """Who holds what it could use."""
+def _size(ledger: Ledger, record: JobRecord, seen: Seen, next_: str) -> list[Cause]:
+    """Who holds what it could use. `next_`: what gives it what is free."""
     held, most, spec = sum(record.allocation.values()), size.most(record, seen), record.spec
     types = [t for t in spec.gpu_types or sorted(seen.present()) if spec.runs_on(t)]
     if spec.type_choice is not None and seen.present().isdisjoint(types):
@@ -55,7 +58,7 @@ def _size(ledger: Ledger, record: JobRecord, seen: Seen) -> list[Cause]:
     needs = record.spec.gpus.min
     begin = f"it needs {needs} GPU{'' if needs == 1 else 's'}{of}"
     begin = f"it could use {most} GPUs{of} and holds {held}" if held else begin
-    return [Cause("size", f"{begin}: {found.words}", numbers, _frees(ledger, found.holders))]
+    return [Cause("size", f"{begin}: {found.words}", numbers, _frees(ledger, found.holders) or next_)]
 
 
 def _type(ledger: Ledger, record: JobRecord, seen: Seen) -> list[Cause]:
@@ -87,9 +90,7 @@ def _stuck(record: JobRecord, held: int, most: int) -> list[Cause]:
 
 
 def _frees(ledger: Ledger, holders: tuple[Holder, ...]) -> str:
-    """What takes GPUs from those who have them: their end, or their shrinking, where they can."""
-    if not holders:
-        return "the policy's next decision"
+    """What takes GPUs from those who have them: their end, or their shrinking, where they can; "": nobody has any."""
     named = [h.job for h in holders[: size.NAMED]]
     stuck = [job for job in named if size.is_stuck(ledger.jobs[job])]
     others = [job for job in named if job not in stuck]

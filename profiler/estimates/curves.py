@@ -21,6 +21,11 @@ from typing import Literal, TypeVar
 
 from profiler.model import Kind, LossKind, LossSummary, Point, Run, SeriesSummary, Value
 
+LATE = 1.5  #: logging intervals that a rank's line may be behind
+SUMMED = 3  #: losses of which one may be the sum of the others
+FEWEST_SUMS = 2  #: positions at which it is
+LIKE_THE_SUM = 1e-3  #: and how near: they are printed with few digits
+
 T = TypeVar("T", bound=Hashable)
 Axis = Literal["iteration", "epoch"]
 
@@ -43,6 +48,7 @@ class Positions:
     axis: Axis
     #: epoch -> iterations before it; empty where the counter runs through
     before: dict[float, float] = field(default_factory=dict)
+    passes: dict[int, float] = field(default_factory=dict)  #: line -> epoch, where no line tells one
 
     @classmethod
     def of(cls, run: Run) -> Positions:
@@ -51,6 +57,8 @@ class Positions:
             return cls("epoch")
         if run.scope != "epoch":
             return cls("iteration")
+        passes = _passes(counted)
+        counted = [replace(p, epoch=passes.get(p.line, p.epoch)) for p in counted] if passes else counted
         seen = _lengths(counted)
         if run.iterations_per_epoch is None and not any(p.iterations for p in counted):
             # the last index seen is not the epoch's length: the next epoch's first must lie behind it
@@ -65,18 +73,36 @@ class Positions:
             before[epoch] = total
             total += seen[epoch]
             expected = epoch + 1
-        return cls("iteration", before)
+        return cls("iteration", before, passes)
 
     def __call__(self, p: Point) -> float | None:
         if self.axis == "epoch":
             return p.epoch
         if p.iteration is None or p.scope != "epoch":
             return p.iteration
-        return self.behind(p.epoch) + p.iteration
+        return self.behind(self.passes.get(p.line, p.epoch)) + p.iteration
 
     def behind(self, epoch: float | None) -> float:
         """Iterations of the epochs before; 0 where the counter runs through."""
         return self.before.get(_whole(epoch), 0.0)
+
+
+def _passes(counted: Sequence[Point]) -> dict[int, float]:
+    """Line -> how often the counter began again before it: epochs that nobody numbered; of bars none. A rank's late
+    line, not far behind, is no beginning."""
+    if any(p.epoch is not None or p.from_bar for p in counted):
+        return {}
+    steps = [b - a for a, b in pairwise(p.iteration or 0.0 for p in counted) if b > a]
+    slack = LATE * median(steps) if steps else 0.0
+    made: dict[int, float] = {}
+    now, ahead = 0.0, -math.inf
+    for p in counted:
+        at = p.iteration or 0.0
+        if at < ahead - slack:
+            now, ahead = now + 1, at
+        ahead = max(ahead, at)
+        made[p.line] = now
+    return made
 
 
 def _lengths(counted: Sequence[Point]) -> dict[float, float]:
@@ -140,7 +166,22 @@ def _curve_of_parts(run: Run, points: Sequence[Point]) -> Curve | None:
         return None
     parts = most_common([_names(p) for p in points])
     named = [p for p in points if _names(p) == parts]
+    whole = _sum_of_others(named)
+    if whole is not None:
+        return _loss_curve(run, named, lambda p: p.losses[whole].value, parts[whole], ())
     return _loss_curve(run, named, lambda p: sum(v.value for v in p.losses), "+".join(parts), parts)
+
+
+def _sum_of_others(points: Sequence[Point]) -> int | None:
+    """Which of three or more losses told together is, at each position, the sum of the others."""
+    told = [[v.value for v in p.losses] for p in points]
+    if len(told) < FEWEST_SUMS or len(told[0]) < SUMMED:
+        return None
+    return next((i for i in range(len(told[0])) if all(_is_half(row[i], sum(row)) for row in told)), None)
+
+
+def _is_half(value: float, total: float) -> bool:
+    return value > 0 and abs(total / 2 - value) <= LIKE_THE_SUM * value
 
 
 def _on_one_line(points: Sequence[Point]) -> Sequence[Point]:
@@ -169,14 +210,22 @@ def _loss_curve(
     run: Run, points: Sequence[Point], value: Callable[[Point], float], name: str, parts: tuple[str, ...]
 ) -> Curve | None:
     positions = _axis_of(run, points)
-    # of the states of a bar at one position the last one counts, as of a rank's lines
-    curve = curve_of((positions(p), -1 if p.from_bar and p.rank is None else p.rank, value(p)) for p in points)
+    # of the states of a bar at one position the last one counts, as of a rank's lines; and of what an epoch so far is
+    so_far = points[0].kind is Kind.EPOCH and _counts_up(points)
+    alone = [p.rank is None and (p.from_bar or so_far) for p in points]
+    curve = curve_of((positions(p), -1 if one else p.rank, value(p)) for p, one in zip(points, alone, strict=True))
     if not curve:
         return None
     kind = most_common([p.losses[0].kind for p in points])
     if kind is LossKind.RUNNING and positions.axis == "epoch" and all(at.is_integer() for at, _ in curve):
         kind = LossKind.EPOCH  # an average that is told when its epoch is over
     return Curve(name, kind, positions.axis, curve, parts)
+
+
+def _counts_up(points: Sequence[Point]) -> bool:
+    """Whether what was taken for the length of the epoch rises within it: it counts."""
+    steps = [(b.iterations or 0.0) - (a.iterations or 0.0) for a, b in pairwise(points) if a.epoch == b.epoch]
+    return bool(steps) and min(steps) > 0
 
 
 def _axis_of(run: Run, points: Sequence[Point]) -> Positions:
@@ -189,7 +238,7 @@ def curve_of(values: Iterable[tuple[float | None, int | None, float]]) -> tuple[
     """(position, rank, value) in order of the text -> one value a position, positions ascending."""
     known = [(at, rank, value) for at, rank, value in values if at is not None]
     steps = [b[0] - a[0] for a, b in pairwise(known) if b[0] > a[0]]
-    slack = median(steps) * 1.5 if steps else 0.0
+    slack = LATE * median(steps) if steps else 0.0
     cells: dict[float, dict[tuple[int, int | None, int], float]] = {}
     pass_no, ahead = 0, float("-inf")
     for at, rank, value in known:

@@ -202,6 +202,8 @@ class _Pick:
 
     def hold_against(self, clocks: Mapping[str, list[Sample]], coarse: float) -> None:
         """What no clock allows gives way to the first that refutes it."""
+        if any(abs(_level(made) - self.best) <= DISAGREE * self.best for c, made in clocks.items() if c != "epoch"):
+            clocks = {c: made for c, made in clocks.items() if c != "epoch"}  # another clock stands for it
         for clock, clocked in clocks.items():
             if self.source in ("timestamps", "epoch") or clock in self.said:
                 continue

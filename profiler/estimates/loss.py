@@ -32,7 +32,12 @@ from profiler.estimates.laws import LAWS, Array, Fitted, fit
 from profiler.model import Fit
 
 BINS = 100
-WINDOWS = (0.0, 0.15, 0.3, 0.45)  #: shares of the curve left out at its start
+WINDOWS = (
+    0.0,
+    0.15,
+    0.3,
+    0.45,
+)  #: shares of the curve left out at its start
 CUTS = (0.5, 0.65, 0.8)  #: shares of the curve that a candidate sees before it is judged on the rest
 FEWEST = 8  #: distinct positions below which nothing is forecast
 UNPREDICTABLE = 0.3

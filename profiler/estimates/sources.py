@@ -165,6 +165,8 @@ def _differences(run: Run, rows: Sequence[tuple[Point, float]], clocked: bool = 
     """(point, clock) -> seconds an iteration between points, joined until the clock's tick does not matter. `clocked`:
     the times are stamps; what else falls now and then grows since no beginning."""
     positions = Positions.of(run)
+    if positions.axis == "epoch":  # seconds of an epoch are none of an iteration
+        return []
     # a counter of samples times a step only where the batch is known
     batch = run.batch_size if run.unit == "sample" else 1.0
     if not batch:
@@ -212,7 +214,12 @@ def _overlaps(pause: Pause, first: int, last: int) -> bool:
 
 def tick_of(times: Sequence[float]) -> float:
     """The resolution of a printed clock, in s: the largest power of ten that all its readings are multiples of."""
-    for tick in (1.0, 0.1, 0.01, 0.001):
+    for tick in (
+        1.0,
+        0.1,
+        0.01,
+        0.001,
+    ):
         if all(abs(t / tick - round(t / tick)) < 1e-4 for t in times):
             return tick
     return 0.0
@@ -222,7 +229,16 @@ def epoch_durations(run: Run) -> list[tuple[float, int]]:
     """(seconds, line) of every whole epoch of training whose time is printed: on lines that summarise training, else on
     those that tell held-out values beside it."""
     own = [p for p in run.points if p.kind is not Kind.VALIDATION]
+    if _rises_within([p for p in own if p.kind is Kind.TRAIN and not p.from_bar]):
+        own = [p for p in own if p.kind is not Kind.TRAIN or p.from_bar]
     return _durations(own) or _durations([p for p in run.points if p.kind is Kind.VALIDATION])
+
+
+def _rises_within(points: Sequence[Point]) -> bool:
+    """Whether what steps tell of the time of their epoch grows from step to step: it is how long it has lasted."""
+    told = [(p.epoch, p.rank, p.epoch_s) for p in points if p.epoch_s is not None]
+    steps = [b[2] - a[2] for a, b in pairwise(told) if a[:2] == b[:2]]
+    return len(steps) > 1 and sum(step > 0 for step in steps) > (1 - FALLS) * len(steps)
 
 
 def _durations(points: Sequence[Point]) -> list[tuple[float, int]]:

@@ -21,7 +21,23 @@ from profiler.text.tokens import DUR, INT, PRIVATE, tokenise, without_bar
 
 _DIGITS = b"0123456789"
 #: Texts of which a rule's literals hold one: a line without them needs no look at those rules. Rare ones first.
-_GATES = (":::ML", "poch", "%|", "oss", "tep", "ccuracy", "/s", "/it", "orld", "ORLD", "atch", "ter", ": ", "= ", "=")
+_GATES = (
+    ":::ML",
+    "poch",
+    "%|",
+    "oss",
+    "tep",
+    "ccuracy",
+    "/s",
+    "/it",
+    "orld",
+    "ORLD",
+    "atch",
+    "ter",
+    ": ",
+    "= ",
+    "=",
+)
 #: A line that a program printed while its bar stood there. A line is read once: a bar that tells its rate counts, and
 #: a stamped line behind it does not.
 _BEHIND_BAR = re.compile(
@@ -251,4 +267,14 @@ def _check_example(book: RuleBook, rule: Rule, example: Example) -> None:
             raise BadRules(f"{name} should be {wanted}, read {got} ({shown})", **where)  # type: ignore[arg-type]
 
 
-__all__ = ["BadRules", "Rule", "RuleBook", "builtin_rules", "check", "groups_of", "load", "load_text", "read_line"]
+__all__ = [
+    "BadRules",
+    "Rule",
+    "RuleBook",
+    "builtin_rules",
+    "check",
+    "groups_of",
+    "load",
+    "load_text",
+    "read_line",
+]

@@ -178,8 +178,12 @@ class Line:
     def loose(self) -> list[Mark]:
         """Whole numbers without a word."""
         bare = ("unnamed", "bracket", "pair")
-        loose = [m for m in self.marks if m.what in bare and m.kind == INT and m.unit in ("", "s")]
+        loose = [m for m in self.marks if m.what in bare and self._is_whole(m) and m.unit in ("", "s")]
         return [m for m in loose if m.unit == "" or m.total is None or m.total.unit == ""]  # [3s / 15s] counts nothing
+
+    def _is_whole(self, m: Mark) -> bool:
+        """Whether a number can count; of a bar 1.30k too."""
+        return m.kind == INT or (self.bar and m.total is not None and m.kind == DEC and m.scale > 1)
 
     @cached_property
     def counters(self) -> list[Mark]:
@@ -212,6 +216,21 @@ class Line:
         if not loose or self.marks[0] is not loose[0]:
             return False
         return loose[0].what == "bracket" or _LEADS.match(self.body) is not None
+
+    @cached_property
+    def letters(self) -> list[Mark]:
+        """The first two numbers, where they are whole and named by the first letters of epoch and of what it is made
+        of; else nothing."""
+        first = self.marks[:2]
+        named = "".join(m.key.lower() if m.kind == INT and len(m.key) == 1 else "?" for m in first)
+        return first if named in ("ei", "eb", "es") else []
+
+    @property
+    def leads_loss(self) -> bool:
+        """Whether it begins with a bare whole number, and the name of a loss and its sign follow."""
+        if len(self.marks) < 2 or self.marks[1].what != "loss" or self.marks[0] not in self.loose[:1]:
+            return False
+        return re.match(rf"\s*{INT}\s+{re.escape(self.marks[1].key)}\s*[:=]", self.body) is not None
 
     @property
     def is_row(self) -> bool:
@@ -260,6 +279,10 @@ def _as_pair(line: Line) -> None:
 
 def _as_row(line: Line) -> None:
     line.marks[0].what, line.marks[1].what = "epoch", "iteration"
+
+
+def _as_letters(line: Line) -> None:
+    line.letters[0].what, line.letters[1].what = "epoch", "iteration"
 
 
 def _as_leading(line: Line) -> None:
@@ -331,6 +354,18 @@ COUNTS = (
         _as_counter,
         "a number with a total counts batches; one before it, in a bracket or with a total, epochs",
         "[0][5/157] loss 2.31",
+    ),
+    Count(
+        lambda line: line.measures and line.letters and not line.named & {"iteration", "epoch"},
+        _as_letters,
+        "beside a value, E and I are epoch and iteration",
+        "E: 1 | I: 100 - loss: 1.7170",
+    ),
+    Count(
+        lambda line: line.leads_loss and not line.named & {"iteration", "epoch"},
+        _as_first,
+        "a bare number right before the name of a loss counts",
+        "   1 train loss:  0.37162 test acc: 93.31%",
     ),
     Count(
         lambda line: line.is_row and line.measures and not line.named & {"iteration", "epoch"},

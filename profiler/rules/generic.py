@@ -18,9 +18,9 @@ from profiler.rules.kinds import HELD, SETUP, TIMES, Said, reading
 from profiler.rules.pairs import scan
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field, Plan
-from profiler.rules.units import TIME_UNITS, Meaning, words_for
+from profiler.rules.units import SAMPLE_NOUNS, TIME_UNITS, Meaning, words_for
 from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, opening_side, side_of, words_of
-from profiler.text.tokens import DUR, INT
+from profiler.text.tokens import DEC, DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
 #: a line without its digits (top1 is "top").
@@ -58,7 +58,14 @@ _ENGLISH = (
     "elbo",
 )
 TRIGGERS = (*_ENGLISH, *(t for t in FOREIGN_TRIGGERS if not any(known in t for known in _ENGLISH)))
-_NAMED = {"loss", "part", "accuracy", "validation_loss", "validation_accuracy", "step_time"}
+_NAMED = {
+    "loss",
+    "part",
+    "accuracy",
+    "validation_loss",
+    "validation_accuracy",
+    "step_time",
+}
 #: The line that ends an epoch may tell how many steps there were.
 _EPOCH_DONE = re.compile(r"(?i)\bepoch\b[^,;|]{0,80}\b(?:finished|completed?|done|ended)\b")
 #: Words of sentences. A line with so many, and no number set off by a sign, tells a story, not progress.
@@ -71,7 +78,20 @@ _UNWEIGHTED = words_for("unweighted")
 #: A shell's trace or a command line says what was asked for, never how far it is.
 _COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
 #: Marks that are of use only beside others.
-_NO_FIELD = frozenset(("", "skip", "unnamed", "bracket", "pair", "total", "average", "uncertainty", "rank", "seen"))
+_NO_FIELD = frozenset(
+    (
+        "",
+        "skip",
+        "unnamed",
+        "bracket",
+        "pair",
+        "total",
+        "average",
+        "uncertainty",
+        "rank",
+        "seen",
+    )
+)
 #: What the average in brackets behind a number is.
 _AVERAGES = {
     "step_time": "step_time_average",
@@ -83,6 +103,10 @@ _EVALUATES = re.compile(r"(?i)\W*(?:running )?(?:evaluat|validat|testing|predict
 _BAR = re.compile(
     rf"%\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[|\|#*[ .-]*\|\s*\(?{INT}/{INT}"
 )
+
+_SAMPLES = "|".join(sorted((noun for noun, unit in SAMPLE_NOUNS.items() if unit == "samples/s"), key=len, reverse=True))
+#: `612/4580 [01:10<07:33, 8.74img/s`: a bar's own rate is of what it counts.
+_RATE_OF_BAR = re.compile(rf"{DUR}<{DUR},\s*(?:[{INT}{DEC}]\s?(?:{_SAMPLES})/s|[{INT}{DEC}]\s?s/(?:{_SAMPLES})\b)")
 
 
 def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning] | None = None) -> Plan | None:
@@ -131,7 +155,7 @@ def _without_unweighted(fields: list[Field]) -> list[Field]:
 
 def _plan(rule: str, kind: str, printed: str, fields: list[Field], line: Said) -> Plan:
     plan = Plan(rule, kind, printed, tuple(fields), bar=line.bar)
-    if any(f.what == "iteration" and f.unit == "sample" for f in fields):
+    if any(f.what == "iteration" and f.unit == "sample" for f in fields) or (line.bar and _RATE_OF_BAR.search(printed)):
         plan.unit = "sample"
     if kind not in ("setup", "context"):
         plan.total = any(f.what == "loss" for f in plan.fields)
@@ -163,7 +187,12 @@ def _is_story(marks: list[Mark], body: str) -> bool:
 
 def _begins_with_seconds(first: Mark, fields: list[Field]) -> bool:
     """`12s - loss: 0.51 - acc: 0.8`: how long the epoch took."""
-    timed = first.what == "unnamed" and first.unit in ("s", "sec", "secs", "seconds")
+    timed = first.what == "unnamed" and first.unit in (
+        "s",
+        "sec",
+        "secs",
+        "seconds",
+    )
     return timed and any(f.what in ("loss", "accuracy") for f in fields)
 
 
@@ -197,7 +226,7 @@ def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
         made = replace(made, what="elapsed")
     out = [made]
     if m.total is not None and m.what in ("iteration", "epoch"):
-        out.append(Field(m.what + "s", m.total.token))
+        out.append(Field(m.what + "s", m.total.token, scale=m.total.scale))
     average = _AVERAGES.get(m.what) if m.average is not None else None
     if average is not None and m.average is not None:
         out.append(Field(average, m.average.token, scale=made.scale, unit=made.unit, of_rank=made.of_rank))
@@ -219,9 +248,19 @@ def _bare_time(m: Mark, bar: bool) -> Field | None:
 
 def _cannot_be(m: Mark) -> bool:
     """Whether a number cannot be what its words say: no counter is negative, few things are durations."""
-    if m.what in ("iteration", "epoch", "iterations", "epochs"):
+    if m.what in (
+        "iteration",
+        "epoch",
+        "iterations",
+        "epochs",
+    ):
         return m.kind == DUR or m.negative
-    return m.kind == DUR and m.what not in ("step_time", "epoch_time", "elapsed", "window_time")
+    return m.kind == DUR and m.what not in (
+        "step_time",
+        "epoch_time",
+        "elapsed",
+        "window_time",
+    )
 
 
 def _field_of(m: Mark, validation: bool) -> Field:

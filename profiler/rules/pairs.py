@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from profiler.rules.places import Mark, Place, place
+from profiler.rules.places import OF, Mark, Place, place
 from profiler.rules.units import TIME_UNITS, Meaning, rate_of
 from profiler.rules.words import excluded, meaning
 from profiler.text.tokens import DEC, DUR, INT
@@ -25,10 +25,18 @@ _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _CUT = re.compile(r"[|,;\t{}\]\n]|\s-+\s|\s{2,}|->|=>|\s>+\s|:\s+|(?<=[a-z]{4})\.\s+")
 _AT = re.compile(r"(?i)^(.*?)\s*\b(?:at|after|@|for|in|on|of)\s+(?:the\s+)?([A-Za-z_ ]+)$")
 _NAMED_BEHIND = re.compile(
-    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|accuracy|acc))\b(?!\s*(?:[:=\d]|[-|>~]+\s*$))",
+    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|accuracy|acc))\b(?!\s*(?:[:=\d/]|[-|>~]+\s*$))",
     re.IGNORECASE,
 )
-_MEASURES = frozenset(["loss", "part", "accuracy", "validation_loss", "validation_accuracy"])
+_MEASURES = frozenset(
+    [
+        "loss",
+        "part",
+        "accuracy",
+        "validation_loss",
+        "validation_accuracy",
+    ]
+)
 #: Words that show that a number is told in a sentence, not printed beside its name.
 _PROSE = re.compile(r"(?i)\b(?:the|was|were|we|our|with|trained|over|than|from|on)\b")
 #: "loss of 8 batches: 0.26": the number counts what the loss is of.
@@ -39,6 +47,8 @@ _OF_MANY = re.compile(
 _HEADING = re.compile(
     r"(?i)\bloss(?:es)?[\"']?\s*+(?:[:=]\s*+[\[{(]?|[\[{(])\s*+[\"']?[a-z][\w./-]{0,24}[\"']?\s*+[:=\[(]?\s*+$"
 )
+#: `Losses: [2.31, 2.52, 7.0]`: of several numbers in a bracket none is the one that the name says.
+_LIST = re.compile(r"\s*,\s*-?$")
 #: An event that names its metric apart from the value: {"name": "loss", "value": 2.31}.
 _METRIC = re.compile(r"(?i)[\"'](?:name|metric|metric_name|tag|key)[\"']\s*:\s*[\"']([^\"']{1,60})[\"']")
 #: Or stands before a record that holds it: eval_accuracy: {"value": 0.71, ...}.
@@ -49,7 +59,15 @@ _LISTED = re.compile(rf"(?:^|[,\s])[\"']?[A-Za-z][\w/.:-]*[\"']?\s*,\s*-?[{INT}{
 _RATE_BETWEEN = re.compile(r"\s+([A-Za-z]+(?:/[A-Za-z]+)+)\s*[:=]?\s*")
 _UNITLESS = _MEASURES | {"iteration", "epoch", "lr"}
 #: What the last word of a key may say when the whole key says nothing.
-_ALONE = frozenset(("iteration", "epoch", "loss", "accuracy", "lr"))
+_ALONE = frozenset(
+    (
+        "iteration",
+        "epoch",
+        "loss",
+        "accuracy",
+        "lr",
+    )
+)
 _KEY_JUNK = " \t\"'`:=<>[](#~*@"
 
 
@@ -136,7 +154,7 @@ class _Walk:
         alone = end == len(self.canonical) or not right.rstrip().endswith("|")  # else it is one column of many
         key = self._key(mark, "" if verb else key_of(left) or (_of_cell_before(left) if alone else ""))
         _name(mark, key, left, self.words, right[used:])
-        self._as_part(mark, key, left)
+        self._as_part(mark, key, left, _LIST.match(right, used) is not None)
         self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
             phrase = _AT.match(key)
@@ -186,8 +204,10 @@ class _Walk:
             self.metric = named.group(1) if named else key
         return self.metric
 
-    def _as_part(self, mark: Mark, key: str, left: str) -> None:
-        """A number that nothing names, behind the heading of a loss, is a part of it."""
+    def _as_part(self, mark: Mark, key: str, left: str, listed: bool) -> None:
+        """A number that nothing names, behind the heading of a loss, is a part of it. `listed`: more follow it."""
+        if listed and mark.what in _MEASURES and left.rstrip().endswith("["):
+            mark.what, mark.meaning = "skip", None
         bare = mark.what == "" and mark.kind == DEC
         self.headed = bare and (self.headed or _HEADING.search(left) is not None) and not excluded(key)
         if self.headed:
@@ -209,6 +229,8 @@ def _heads_next(left: str, right: str, words: Mapping[str, Meaning]) -> bool:
     named = _RATE_BETWEEN.fullmatch(right)
     if named is None or rate_of(named.group(1)) is None:
         return False
+    if left.strip().lower() in OF and right[-1] in " :=":
+        return True  # `of 5000 sec/batch 0.42`: a number follows, and no total has a unit
     key = key_of(left)
     own = words.get(key.lower()) or meaning(key)
     return own is not None and own.what in _UNITLESS
@@ -242,7 +264,16 @@ def _unit(written: str, kind: str, right: str) -> str | None:
         return "/s"
     if written == "%" or rate_of(written):
         return written
-    if written in ("minute", "minutes", "min", "mins") and kind == INT:
+    if (
+        written
+        in (
+            "minute",
+            "minutes",
+            "min",
+            "mins",
+        )
+        and kind == INT
+    ):
         return "minutes"
     if written in TIME_UNITS and (len(written) > 1 or right[0] != " " or not right[2:3].isalpha()):
         if written in ("m", "h"):
@@ -270,7 +301,7 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind:
         mark.what = "skip"
     elif key:
         mark.what = ""
-    elif (named := _NAMED_BEHIND.match(behind)) is not None:
+    elif not mark.is_time and (named := _NAMED_BEHIND.match(behind)) is not None:
         mark.key = named.group(1)
         mark.meaning = meaning(mark.key)
         mark.what = mark.meaning.what if mark.meaning is not None else ""
@@ -293,7 +324,12 @@ def _found(mark: Mark, key: str, words: Mapping[str, Meaning]) -> Meaning | None
 
 def _counted_in(mark: Mark, found: Meaning | None) -> Meaning | None:
     """A counter with a unit is none: a share, or the time of an iteration."""
-    if found is None or found.what not in ("iteration", "epoch", "iterations", "epochs"):
+    if found is None or found.what not in (
+        "iteration",
+        "epoch",
+        "iterations",
+        "epochs",
+    ):
         return found
     unit = mark.unit
     if unit == "%":
@@ -335,6 +371,14 @@ def _of_last(word: str, unit: str) -> Meaning | None:
 def _of_unit(key: str, unit: str) -> Meaning | None:
     """What the unit alone says: it is not training's behind words of data or evaluation."""
     found = rate_of(unit)
-    if found is not None and any(w in key.lower() for w in ("data", "eval", "val", "test")):
+    if found is not None and any(
+        w in key.lower()
+        for w in (
+            "data",
+            "eval",
+            "val",
+            "test",
+        )
+    ):
         return Meaning("skip")
     return found

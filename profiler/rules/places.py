@@ -18,6 +18,9 @@ _STEPS_TAKE = re.compile(rf"(?i)\s+(?:train(?:ing)? )?{_STEP_WORDS}\s+(?:in|take
 _STEPS = re.compile(rf"(?i)\s?{_STEP_WORDS}\b")
 #: "Time(1000 iters): 5.35s"
 _STEPS_TOOK = re.compile(rf"(?i)\s?{_STEP_WORDS}\s?\)\s*[:=]?\s*")
+#: "time per 100 steps: 42.2", "secs/100 iters = 42.2"
+_PER_STEPS = re.compile(rf"(?i)[ -]?{_STEP_WORDS}\s*(?:\([a-z]+\))?\s*[:=]?\s*")
+_TIME_PER = re.compile(r"(?i)\b(?:time|secs?|seconds|took|duration)\b.*(?:per|for|every|last|/)$")
 #: What stands between a counter and its total, in the languages that the lexicon knows.
 OF = frozenset(
     (
@@ -128,6 +131,8 @@ def _is_apart(m: Mark, p: Place) -> bool:
 
 
 def _is_average(m: Mark, p: Place) -> bool:
+    if m.unit not in ("%", p.previous.unit) and rate_of(m.unit) is not None:
+        return False  # 3.21s (583.2 batches/s): a rate is no average of what has another unit
     m.what = "skip" if m.unit == "%" else "average"
     if p.previous.average is None and m.what == "average":
         p.previous.average = m
@@ -203,7 +208,21 @@ PLACES = (
         _is_average,
         "loss 2.31 (2.45)",
     ),
-    Stand(lambda m, p: p.bare in ("+/-", "±", "+-", "<", "~", "(~"), _is_uncertainty, "loss 2.31 ± 0.05"),
+    Stand(
+        lambda m, p: (
+            p.bare
+            in (
+                "+/-",
+                "±",
+                "+-",
+                "<",
+                "~",
+                "(~",
+            )
+        ),
+        _is_uncertainty,
+        "loss 2.31 ± 0.05",
+    ),
     Stand(lambda m, p: p.in_bracket, _is_in_bracket, "Epoch: [0][5/157]"),
     Stand(
         lambda m, p: p.in_list and p.previous.what == "iteration" and p.previous.kind == m.kind == INT,
@@ -224,6 +243,11 @@ PLACES = (
         lambda m, p: p.previous.kind == INT and m.is_time and _STEPS_TOOK.fullmatch(p.left),
         _is_of_many,
         "Iter: 1000 Time(1000 iters): 5.35s Loss: 0.15",
+    ),
+    Stand(
+        lambda m, p: p.previous.kind == INT and _PER_STEPS.fullmatch(p.left) and _TIME_PER.search(p.previous.key),
+        _is_of_many,
+        "step 300 loss 2.31 time per 100 steps: 42.2 s",
     ),
     Stand(
         lambda m, p: m.kind == INT and p.previous.unit in TIME_UNITS and p.bare in ("(", "/") and _STEPS.match(p.right),

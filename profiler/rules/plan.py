@@ -28,7 +28,17 @@ _UNSTEADY = frozenset(("window_time", "iterations_per_epoch", "world"))
 #: context: an epoch (or iteration) begins, its values follow on other lines; setup: facts of the run (ranks, totals);
 #: start: a program starts; trial: one of several trainings of a program begins or ends;
 #: pause: training stands still from here to the next point (evaluation, checkpoint).
-LINE_KINDS = ("train", "validation", "epoch", "context", "setup", "start", "trial", "resume", "pause")
+LINE_KINDS = (
+    "train",
+    "validation",
+    "epoch",
+    "context",
+    "setup",
+    "start",
+    "trial",
+    "resume",
+    "pause",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +372,12 @@ def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan,
             what = "epoch_time"
         elif kind == "validation":
             what = ""  # how long an evaluation took
-    if what in ("step_time", "step_time_average", "epoch_time", "elapsed"):
+    if what in (
+        "step_time",
+        "step_time_average",
+        "epoch_time",
+        "elapsed",
+    ):
         if not 0 <= value < 1e9 or (value == 0 and what != "elapsed"):
             return
         if what == "elapsed":
@@ -371,4 +386,10 @@ def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan,
         values.setdefault(what, value)
 
 
-__all__ = ["DUR", "LINE_KINDS", "Field", "Plan", "Row"]
+__all__ = [
+    "DUR",
+    "LINE_KINDS",
+    "Field",
+    "Plan",
+    "Row",
+]

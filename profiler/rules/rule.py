@@ -132,7 +132,8 @@ class Rule:
         return [f for f in generic.one_each(more) if f.what == "part" or f.what not in have]
 
     def _finish(self, plan: Plan) -> Plan:
-        plan.scope, plan.unit, plan.bar, plan.needs_header = self.scope, self.unit, self.bar or plan.bar, self.header
+        plan.scope, plan.unit = self.scope, self.unit or plan.unit
+        plan.bar, plan.needs_header = self.bar or plan.bar, self.header
         plan.loss_kind = self.loss_kind or plan.loss_kind
         plan.total = self.total and any(f.what == "loss" for f in plan.fields)
         plan.time_is = self.time_is

@@ -69,8 +69,28 @@ _DEFAULT_TYPES = {
 }
 _PLACE = re.compile(r"\{(to:)((?:[^{}\\]|\\.)+)\}|\{([A-Za-z_][A-Za-z_0-9]*|)(#\d)?(?::([a-z]+))?\}")
 _KEYS = {
-    *("name", "kind", "needs", "without", "pattern", "pairs", "words", "fields", "scope", "unit", "bar", "loss_kind"),
-    *("series", "header", "examples", "total", "values", "time_is"),
+    *(
+        "name",
+        "kind",
+        "needs",
+        "without",
+        "pattern",
+        "pairs",
+        "words",
+        "fields",
+        "scope",
+        "unit",
+        "bar",
+        "loss_kind",
+    ),
+    *(
+        "series",
+        "header",
+        "examples",
+        "total",
+        "values",
+        "time_is",
+    ),
 }
 _KINDS = (*LINE_KINDS, "loose", "ignore", "auto")
 #: Key -> what it may be, and what that is called.
@@ -80,7 +100,14 @@ _CHOICES = {
     "time_is": (("step", "window", "elapsed"), "time_is"),
     "loss_kind": (tuple(LossKind), "kind"),
 }
-_FIELD_KEYS = {"is", "unit", "kind", "name", "of_rank", "of"}
+_FIELD_KEYS = {
+    "is",
+    "unit",
+    "kind",
+    "name",
+    "of_rank",
+    "of",
+}
 _EXAMPLE_KEYS = {"line", "gives", "kind"}
 _SPECIAL = {"stamp", "rank"}
 
@@ -112,7 +139,17 @@ def load_text(text: str, where: str) -> list[Rule]:
     data = _plain(root)
     if not isinstance(data, dict):
         raise BadRules("not a mapping", where=where, line=1, remedy="give `format:` and `rules:`")
-    _known(data, {"format", "title", "rules", "late"}, where, "")
+    _known(
+        data,
+        {
+            "format",
+            "title",
+            "rules",
+            "late",
+        },
+        where,
+        "",
+    )
     name = data.get("format")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):
         raise BadRules(
@@ -207,7 +244,12 @@ def _check_types(data: Mapping[str, Any], bad: _Bad) -> None:
         texts = data.get(key, [])
         if not isinstance(texts, list) or not all(isinstance(t, str) and t for t in texts):
             raise bad(key, "a list of texts", 'for example ["loss"]')
-    for key in ("pairs", "bar", "total", "header"):
+    for key in (
+        "pairs",
+        "bar",
+        "total",
+        "header",
+    ):
         if not isinstance(data.get(key, False), bool):
             raise bad(key, "true or false")
 

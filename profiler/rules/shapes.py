@@ -36,7 +36,14 @@ _OFTEN = 3  #: times a shape must come before it gets an expression: making one 
 class Shape:
     """What is known of lines that are equal but for their digits."""
 
-    __slots__ = ("candidates", "fails", "generic", "heads", "hits", "seen")
+    __slots__ = (
+        "candidates",
+        "fails",
+        "generic",
+        "heads",
+        "hits",
+        "seen",
+    )
 
     def __init__(self, candidates: list[Rule], generic: bool, fails: bool, heads: bool) -> None:
         self.candidates = candidates

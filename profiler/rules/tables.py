@@ -21,16 +21,37 @@ from profiler.rules.words import COLUMNS_OF_PARTS, FOREIGN_TRIGGERS, english, me
 from profiler.text import clock, ranks
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE, tokenise
 
-_DELIMITERS = (",", ";", "\t", "|")
+_DELIMITERS = (
+    ",",
+    ";",
+    "\t",
+    "|",
+)
 _GAP = re.compile(r"\s{2,}|\t")
-_NAME = re.compile(r"^[\"']?[^\W\d][\w /%@().#:-]*[\"']?$|^[\"']?[_#%][\w /%@().#:-]*[\"']?$")
+_NAME = re.compile(r"^[\"']?[^\W\d][\w /%@().#:\[\]-]*[\"']?$|^[\"']?[_#%][\w /%@().#:\[\]-]*[\"']?$")
 _CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(%|s|ms|[KMGT]i?B?)?[\"']?$")
 #: A cell between signs may hold more than its number: the name of its unit before it, an uncertainty, a stamp behind.
 _DRESSED = re.compile(rf"^(?:[A-Za-z][A-Za-z/ _]*:\s*)?([-+]?)([{INT}{DEC}{DUR}])()(?:\s.*)?$")
 _OF = re.compile(rf"^({INT})/{INT}$")
 _OTHER = re.compile(rf"^[\"'\[(]*[-+]?[{INT}{DEC}{DUR}](?:[ ,:/.TZ+-]*[{INT}{DEC}{DUR}])*[Z\"'\])]*$")  #: dates, lists
 _BAR = re.compile(rf"(?::\s*|\s+)(?:{INT}|\d+)%\|")
-_BLANK = frozenset(["", "-", "--", "---", "nan", "NaN", "None", "null", "n/a", "N/A", "inf", "✓", "+"])
+_BLANK = frozenset(
+    [
+        "",
+        "-",
+        "--",
+        "---",
+        "nan",
+        "NaN",
+        "None",
+        "null",
+        "n/a",
+        "N/A",
+        "inf",
+        "✓",
+        "+",
+    ]
+)
 LONGEST_HEAD = 4000
 _RULE = "generic/table"
 #: words of a head that only one program's tables have, and the name for them
@@ -137,7 +158,14 @@ def _is_other(cell: str, numbers: int) -> bool:
 
 
 def _kind(what: set[str]) -> str:
-    measured = what & {"loss", "part", "accuracy", "throughput", "step_time", "step_rate"}
+    measured = what & {
+        "loss",
+        "part",
+        "accuracy",
+        "throughput",
+        "step_time",
+        "step_rate",
+    }
     held = what & {"validation_loss", "validation_accuracy"}
     if "iteration" in what and measured:
         return "train"
@@ -148,7 +176,12 @@ def _kind(what: set[str]) -> str:
 
 def _field(column: Meaning, name: str, token: int, cell: re.Match[str]) -> Field:
     sign, kind, unit = cell.groups()
-    timed = column.what in ("step_time", "window_time", "epoch_time", "elapsed")
+    timed = column.what in (
+        "step_time",
+        "window_time",
+        "epoch_time",
+        "elapsed",
+    )
     scale = 1.0 if kind == DUR else TIME_UNITS[unit] if timed and unit in TIME_UNITS else column.scale
     return Field(column.what, token, scale, sign == "-", name=name, kind=column.kind, unit=column.unit)
 
@@ -235,10 +268,31 @@ def _column(name: str) -> Meaning | None:
     return meaning(name)
 
 
-MEASURES = (b"gpu_mem", b"loss", b"acc", b"top", b"objective", b"nll", b"xent", b"cost", b"elbo")
+MEASURES = (
+    b"gpu_mem",
+    b"loss",
+    b"acc",
+    b"top",
+    b"objective",
+    b"nll",
+    b"xent",
+    b"cost",
+    b"elbo",
+)
 
 
-COUNTERS = (b"epoch", b"step", b"iter", b"e  ", b"update", b"batch")
+COUNTERS = (
+    b"epoch",
+    b"step",
+    b"iter",
+    b"e  ",
+    b"update",
+    b"batch",
+    b"it,",
+    b"it;",
+    b"it\t",
+    b"it |",
+)
 ABROAD = tuple(word.encode("latin-1") for word in FOREIGN_TRIGGERS)
 
 
@@ -249,7 +303,15 @@ def may_be_head(lower: bytes) -> bool:
 
 def may_be_foreign_head(lower: bytes) -> bool:
     """The same for a head in another language, whose cells signs divide."""
-    return any(sign in lower for sign in (b",", b";", b"\t", b"|")) and any(word in lower for word in ABROAD)
+    return any(
+        sign in lower
+        for sign in (
+            b",",
+            b";",
+            b"\t",
+            b"|",
+        )
+    ) and any(word in lower for word in ABROAD)
 
 
 class Bare:

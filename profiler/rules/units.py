@@ -105,7 +105,16 @@ SAMPLE_NOUNS = {
     **dict.fromkeys(words_for("token_nouns"), "tokens/s"),
 }
 EPOCH = words_for("epoch")
-_DEVICES = frozenset(("gpu", "device", "chip", "rank", "worker", "card"))
+_DEVICES = frozenset(
+    (
+        "gpu",
+        "device",
+        "chip",
+        "rank",
+        "worker",
+        "card",
+    )
+)
 _PER = re.compile(
     r"^([A-Za-zµμ_]+?)\s*(?:/|_per_|\bper\b|Per|-per-)\s*([A-Za-z_]+?)(?:\s*(?:/|\bper\b|_per_)\s*([A-Za-z_]+))?$"
 )

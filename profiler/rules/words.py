@@ -61,19 +61,57 @@ FOREIGN_TRIGGERS = tuple(
     dict.fromkeys(
         form.encode().decode("latin-1").lower()
         for word, english in _FOREIGN.items()
-        if english in ("epoch", "step", "iteration", "loss", "accuracy", "batch")
+        if english
+        in (
+            "epoch",
+            "step",
+            "iteration",
+            "loss",
+            "accuracy",
+            "batch",
+        )
         for form in (word, word.capitalize(), word.upper())
     )
 )
-_OF_SCHEDULE = frozenset(("decay", "schedule", "scheduler", "mult", "factor", "policy", "steps"))
+_OF_SCHEDULE = frozenset(
+    (
+        "decay",
+        "schedule",
+        "scheduler",
+        "mult",
+        "factor",
+        "policy",
+        "steps",
+    )
+)
 _NOT_THE_EPOCH = frozenset(
-    ("per", "since", "best", "warmup", "patience", "every", "decay", "freq", "interval", "save", "log")
+    (
+        "per",
+        "since",
+        "best",
+        "warmup",
+        "patience",
+        "every",
+        "decay",
+        "freq",
+        "interval",
+        "save",
+        "log",
+    )
 )
 _LR = (("lr",), ("learning", "rate"), ("learningrate",), ("learn", "rate"), ("lrate",))
 _ITERATION = words_for("iteration")
 _NOT_INDEX = words_for("not_index")
 _MAXIMUM = words_for("maximum")
-_EXTREMES = frozenset(("best", "min", "max", "highest", "lowest"))
+_EXTREMES = frozenset(
+    (
+        "best",
+        "min",
+        "max",
+        "highest",
+        "lowest",
+    )
+)
 _SEEN = frozenset(
     (
         "seen",
@@ -132,8 +170,29 @@ _TELLING = frozenset(
         *(f"k{noun}" for noun in SAMPLE_NOUNS),
         *_RATE_ABBREVIATIONS,
         *_FOREIGN,
-        *("top", "acc", "prec", "precision", "err", "error", "dt", "bt", "world"),
-        *("worldsize", "gpu", "gpus", "ngpus", "batchsize", "bsz", "accumulation", "accum", "nproc", "ntasks"),
+        *(
+            "top",
+            "acc",
+            "prec",
+            "precision",
+            "err",
+            "error",
+            "dt",
+            "bt",
+            "world",
+        ),
+        *(
+            "worldsize",
+            "gpu",
+            "gpus",
+            "ngpus",
+            "batchsize",
+            "bsz",
+            "accumulation",
+            "accum",
+            "nproc",
+            "ntasks",
+        ),
     )
 )
 _SIGNS = re.compile(r"[\[|/<{(]")
@@ -153,7 +212,17 @@ def _is_lr(words: list[str]) -> bool:
 
 def excluded(key: str) -> bool:
     """Whether some word of the key says that it is no counter, loss or time of training steps."""
-    return bool(set(words_of(key)) & (_NOT_INDEX | _NOT_LOSS) - {"time", "mask", "name", "type", "model"})
+    return bool(
+        set(words_of(key))
+        & (_NOT_INDEX | _NOT_LOSS)
+        - {
+            "time",
+            "mask",
+            "name",
+            "type",
+            "model",
+        }
+    )
 
 
 def averaged(key: str) -> bool:
@@ -203,7 +272,12 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
         return replace(found, what="validation_loss", validation=True)
     if found.what == "accuracy":
         return replace(found, what="validation_accuracy", validation=True)
-    if found.what in ("iteration", "epoch", "iterations", "epochs"):
+    if found.what in (
+        "iteration",
+        "epoch",
+        "iterations",
+        "epochs",
+    ):
         return replace(found, validation=True)
     return Meaning("skip", validation=True)
 
@@ -211,7 +285,17 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
 class Key:
     """The words before a number and the unit behind it."""
 
-    __slots__ = ("averaged", "key", "last", "plain", "present", "rate", "seconds", "unit", "words")
+    __slots__ = (
+        "averaged",
+        "key",
+        "last",
+        "plain",
+        "present",
+        "rate",
+        "seconds",
+        "unit",
+        "words",
+    )
 
     def __init__(self, key: str, words: list[str], unit: str) -> None:
         self.key, self.words, self.unit = key, words, unit
@@ -299,7 +383,19 @@ SENSES = (
         lambda k: k.plain in (["err", "g"], ["err", "d"]), lambda k: Meaning("part", name=k.key), "err_D"
     ),
     Sense(
-        lambda k: k.present & _ACCURACY and (k.last in ("5", "10", "best", "target") or k.present & _EXTREMES),
+        lambda k: (
+            k.present & _ACCURACY
+            and (
+                k.last
+                in (
+                    "5",
+                    "10",
+                    "best",
+                    "target",
+                )
+                or k.present & _EXTREMES
+            )
+        ),
         lambda k: None,
         "best accuracy",
     ),
@@ -341,7 +437,19 @@ def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Mean
         plain = plain[: after + 1]  # loss_avg_rank: over what it was averaged is no part
         present = set(plain)
     rest = present - _LOSS - _TOTAL - _AVERAGE - _PLAIN - {"nll", "xent"} - ({"global"} if averaged else set())
-    rest = {w for w in rest if not w.endswith("loss") or w[:-4] not in ("", "train", "total", "batch", "avg")}
+    rest = {
+        w
+        for w in rest
+        if not w.endswith("loss")
+        or w[:-4]
+        not in (
+            "",
+            "train",
+            "total",
+            "batch",
+            "avg",
+        )
+    }
     if "value" in plain[:after]:
         rest.add("value")  # of a value function; a loss value is one
     part = bool(rest) and not (present & _TOTAL)
@@ -351,7 +459,13 @@ def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Mean
 
 
 def _batch_size(present: set[str]) -> Meaning:
-    if present & {"micro", "local", "device", "gpu", "rank"}:
+    if present & {
+        "micro",
+        "local",
+        "device",
+        "gpu",
+        "rank",
+    }:
         return Meaning("rank_batch_size")
     return Meaning("batch_size") if present & {"global", "total", "effective"} else Meaning("skip")
 
@@ -369,7 +483,18 @@ def _time(plain: list[str], present: set[str], unit: str) -> Meaning | None:
         return Meaning("step_time_average" if present & _AVERAGE else "step_time", scale=scale)
     if present & _ELAPSED:
         return Meaning("elapsed", scale=scale)
-    if present - _TIME - _PLAIN - _AVERAGE - {"in", "for", "and", "taken"}:
+    if (
+        present
+        - _TIME
+        - _PLAIN
+        - _AVERAGE
+        - {
+            "in",
+            "for",
+            "and",
+            "taken",
+        }
+    ):
         return Meaning("skip")
     if plain == ["t"] and not unit:
         return None
@@ -388,7 +513,16 @@ def _counting(plain: list[str]) -> str:
 def _index(plain: list[str], present: set[str]) -> Meaning | None:
     last = _counting(plain)
     counted = present - {plain[-1]} if last != plain[-1] else present  # epoch_num is an index, num_epochs a total
-    total = counted & _MAXIMUM and (plain[-1].endswith("s") or counted & {"max", "maximum", "total", "num"})
+    total = counted & _MAXIMUM and (
+        plain[-1].endswith("s")
+        or counted
+        & {
+            "max",
+            "maximum",
+            "total",
+            "num",
+        }
+    )
     if last in EPOCH:
         return _epoch(plain, present, last, bool(total))
     if "per" in present and "epoch" in present and present & _ITERATION:
@@ -414,7 +548,16 @@ def _size(plain: list[str], present: set[str]) -> Meaning | None:
         return Meaning("world")
     if joined in ("nproc_per_node", "gpus_per_node", "ntasks_per_node"):
         return None
-    if joined in ("gpus", "num_gpus", "n_gpus", "ngpus", "gpu_count", "number_of_gpus", "num_gpu", "total_gpus"):
+    if joined in (
+        "gpus",
+        "num_gpus",
+        "n_gpus",
+        "ngpus",
+        "gpu_count",
+        "number_of_gpus",
+        "num_gpu",
+        "total_gpus",
+    ):
         return Meaning("gpus")
     if "examples" in present and present & {"num", "number"} and len(plain) <= 3:
         return Meaning("samples")

@@ -30,7 +30,7 @@ def parted(run: Run) -> list[Run]:
     if len(each) == 1:
         return [replace(run, trial=each[0])]
     own = _own(run.points, each[0])
-    if not _took_turns(tags, own) or (min(each) < 0 and not _are_trainings(list(own.values()))):
+    if not _took_turns(tags, own) or not _coincide(own) or (min(each) < 0 and not _are_trainings(list(own.values()))):
         return [run]
     made = [_run(run, tag, points) for tag, points in own.items()]
     last = max(range(len(made)), key=lambda i: made[i].last_line)
@@ -41,6 +41,14 @@ def parted(run: Run) -> list[Run]:
 def _took_turns(tags: Sequence[int], own: Mapping[int, Sequence[Point]]) -> bool:
     counts = [sum(p.kind is not Kind.VALIDATION for p in points) for points in own.values()]
     return min(counts) >= FEWEST and sum(1 for _ in groupby(tags)) > len(own)
+
+
+def _coincide(own: Mapping[int, Sequence[Point]]) -> bool:
+    """Whether some position was told under two tags: else they may be settings that one training goes through."""
+    if min(own) < 0:
+        return True
+    told = [{_position(p) for p in points if p.kind is not Kind.VALIDATION} for points in own.values()]
+    return len(set[tuple[float, float]]().union(*told)) < sum(map(len, told))
 
 
 def _are_trainings(each: Sequence[Sequence[Point]]) -> bool:

@@ -63,7 +63,7 @@ def build(run: Open) -> Run:
     cast = _cast(run)
     points = _points(cast.chosen, cast.main)
     numbers = run.facts.numbers
-    counted = _counted(cast, numbers)
+    counted = _up_to_date(_counted(cast, numbers), cast.lead, run)
     if cast.lead is not None and _stands_still(cast.lead):
         counted = Counted(per_epoch=counted.per_epoch)
         points = list(map(_uncounted, points))
@@ -132,6 +132,15 @@ def _counted(cast: Cast, numbers: dict[str, float]) -> Counted:
     return Counted(
         scope, unit, _first_iteration(cast, lead, scope), _last_iteration(lead, cast.summary), total, per_epoch
     )
+
+
+def _up_to_date(counted: Counted, lead: Series | None, run: Open) -> Counted:
+    """With the newest index where counters stand on lines of their own: their values may stand above them."""
+    newest = run.announced
+    if newest is None or lead is None or lead.plan.iteration is not None or counted.last is None:
+        return counted
+    goes_on = newest[2] > lead.last_line and newest[1] > counted.last and newest[0] in (None, lead.last_epoch)
+    return replace(counted, last=newest[1]) if goes_on else counted
 
 
 def _stands_still(lead: Series) -> bool:
@@ -297,7 +306,14 @@ def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Seri
     if main is None and counter is None:
         held = [s for s in run.series.values() if s.kind == "validation" and not s.bar]
         return [s for s in held if s.last_epoch is not None or (s.last_iteration is not None and not s.advances)]
-    return [s for s in run.series.values() if s is main or s is counter or _belongs(s)]
+    return [s for s in run.series.values() if s is main or s is counter or (_belongs(s) and not _beside(s, counter))]
+
+
+def _beside(s: Series, counter: Series | None) -> bool:
+    """Whether it is a bar that says nothing but how far it is, and of another length than training's own."""
+    if counter is None or not (s.bar and counter.bar) or s.has_loss or s.kind != "train":
+        return False
+    return s.total is not None and s.total != counter.total
 
 
 def _belongs(s: Series) -> bool:

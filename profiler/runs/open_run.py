@@ -9,6 +9,9 @@ from profiler.rules.plan import Plan
 from profiler.runs.series import Series
 
 _FATAL = frozenset(FailureKind) - {FailureKind.NAN_LOSS}
+_TOTALS = frozenset(("iterations", "epochs"))
+#: A total that rises as the run goes on is of what was done so far: `sane` tells none.
+RISING = float("inf")
 MAX_SERIES = 64  #: sorts of lines told apart in one run
 
 
@@ -25,9 +28,16 @@ class Facts:
 
     def merge(self, other: Facts) -> None:
         for what, value in other.numbers.items():
-            self.numbers[what] = max(value, self.numbers.get(what, 0)) if what == "world" else value
+            self.numbers[what] = _newer(what, self.numbers.get(what, value), value)
         self.ranks |= other.ranks
         self.banners |= other.banners
+
+
+def _newer(what: str, before: float, value: float) -> float:
+    """What a fact is that was told again."""
+    if what == "world":
+        return max(value, before)
+    return RISING if what in _TOTALS and (value > before or before == RISING) else value
 
 
 @dataclass(slots=True)

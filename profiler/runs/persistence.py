@@ -294,7 +294,12 @@ def _load_closed(saved: Mapping[str, Any]) -> Run:
 def _point(saved: Mapping[str, Any]) -> Point:
     body = dict(saved)
     body["kind"] = Kind(body["kind"])
-    for name in ("losses", "accuracies", "validation_losses", "validation_accuracies"):
+    for name in (
+        "losses",
+        "accuracies",
+        "validation_losses",
+        "validation_accuracies",
+    ):
         if name in body:
             body[name] = tuple(Value(v["name"], v["value"], LossKind(v["kind"])) for v in body[name])
     if "throughput" in body:

@@ -17,9 +17,10 @@ from profiler.rules import tables
 from profiler.rules.book import RuleBook
 from profiler.rules.plan import Plan
 from profiler.rules.shapes import Shape, Shapes
+from profiler.runs.between import without_evaluations
 from profiler.runs.learner import Learner
 from profiler.runs.run_reader import MAX_POINTS, Runs
-from profiler.runs.sane import counting
+from profiler.runs.sane import counting, is_list
 from profiler.runs.series import Line
 from profiler.text import envelope, failures
 from profiler.text.terminal import State, Terminal
@@ -35,7 +36,12 @@ _NUMBER_AT_END = re.compile(r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]*)?$|[0-9.]+[eE
 class Way:
     """How the newest lines were read: most lines have the shape of the one before, or of the one before that."""
 
-    __slots__ = ("before", "plan", "regex", "strip")
+    __slots__ = (
+        "before",
+        "plan",
+        "regex",
+        "strip",
+    )
 
     def __init__(self) -> None:
         self.forget()
@@ -123,7 +129,7 @@ class LogReader:
 
     def _told(self) -> list[Run]:
         """What rules and words say; where that is no training, what was learnt."""
-        runs = counting(self.runs_read.all())
+        runs = counting([run for run in without_evaluations(self.runs_read.all()) if not is_list(run)])
         if not self.learner.open or any(run.points for run in runs):
             return runs
         learnt = self.learner.told()

@@ -22,9 +22,26 @@ UNLIKE = 0.6  #: whose first positions are so different
 UPWARDS = 0.75  #: and go neither up nor down this often, or have no line between them this often
 TWO = "its counter goes forth and back from line to line, as of two logs in one file: no number of it is told"
 
-_INDEX = ("iteration", "iterations", "epoch", "epochs")
-_SECONDS = ("step_s", "step_s_average", "epoch_s", "elapsed_s", "batch_size")
-_RUN_INDEX = ("first_iteration", "last_iteration", "total_iterations", "last_epoch", "total_epochs")
+_INDEX = (
+    "iteration",
+    "iterations",
+    "epoch",
+    "epochs",
+)
+_SECONDS = (
+    "step_s",
+    "step_s_average",
+    "epoch_s",
+    "elapsed_s",
+    "batch_size",
+)
+_RUN_INDEX = (
+    "first_iteration",
+    "last_iteration",
+    "total_iterations",
+    "last_epoch",
+    "total_epochs",
+)
 _RUN_POSITIVE = ("iterations_per_epoch", "batch_size")
 
 
@@ -78,6 +95,12 @@ def counting(runs: list[Run]) -> list[Run]:
         return rest
     both = Run(told[0].format, told[0].first_line, told[-1].last_line, (), warnings=(TWO,))
     return sorted([*rest, both], key=lambda run: run.first_line)
+
+
+def is_list(run: Run) -> bool:
+    """Whether a table tells results, row by row, and no progress: its rows are all at one position."""
+    rows = {(p.iteration, p.epoch, p.rank) for p in run.points if p.rule.startswith("generic/table")}
+    return len(rows) == 1 < len(run.points) and None not in next(iter(rows))[:1]
 
 
 def _begins_elsewhere(told: list[Run]) -> bool:

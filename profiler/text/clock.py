@@ -16,7 +16,24 @@ from functools import lru_cache
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE, duration
 
 _MONTHS = {
-    m: i for i, m in enumerate(("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1)
+    m: i
+    for i, m in enumerate(
+        (
+            "jan",
+            "feb",
+            "mar",
+            "apr",
+            "may",
+            "jun",
+            "jul",
+            "aug",
+            "sep",
+            "oct",
+            "nov",
+            "dec",
+        ),
+        1,
+    )
 }
 _I, _D, _N = INT, DUR, DEC
 _DATE = f"(?:(?P<a>{_I})(?P<sep>[-/.])(?P<b>{_I})(?:(?P=sep)(?P<c>{_I}))?)"

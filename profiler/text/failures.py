@@ -81,9 +81,44 @@ _SHOWN = 300  #: that are kept
 
 #: Parts of the literals, so few that asking for them costs little.
 GATES = (
-    *("emory", "rror", "MEM", "EXHAUST", "OOM", "oom", "space left", "quota", "ENOSPC", "imit", "LIMIT", "alltime"),
-    *("xceeded", "FAIL", "ailure", "lost node", "the bus", " ECC", "CANCELLED", "PREEMPT", "illed", "SIG", "ignal"),
-    *("fault", "dumped", "Interrupt", "erminate", "Traceback", "CPUAlloc", "NaN loss", "Loss is ", "DataLoader worker"),
+    *(
+        "emory",
+        "rror",
+        "MEM",
+        "EXHAUST",
+        "OOM",
+        "oom",
+        "space left",
+        "quota",
+        "ENOSPC",
+        "imit",
+        "LIMIT",
+        "alltime",
+    ),
+    *(
+        "xceeded",
+        "FAIL",
+        "ailure",
+        "lost node",
+        "the bus",
+        " ECC",
+        "CANCELLED",
+        "PREEMPT",
+        "illed",
+        "SIG",
+        "ignal",
+    ),
+    *(
+        "fault",
+        "dumped",
+        "Interrupt",
+        "erminate",
+        "Traceback",
+        "CPUAlloc",
+        "NaN loss",
+        "Loss is ",
+        "DataLoader worker",
+    ),
 )
 
 

@@ -47,7 +47,7 @@ _LEVELS = (
     re.compile(rf"\[{_LEVEL}(?:[|:][\w./<>-]+(?::{_N})?)+\]:?\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"{_LEVEL}:[\w./<>-]+(?::{_N})?:\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"\[\s*{_LEVEL}\s*\]:?\s*(?:-\s+)?"),
-    re.compile(rf"{_LEVEL}\s*(?::|\||-|\s)\s*(?=\S)"),
+    re.compile(rf"(?![IWED]\s*[:|-]?\s*[{INT}{DEC}]){_LEVEL}\s*(?::|\||-|\s)\s*(?=\S)"),  # `E: 1` counts
     re.compile(rf"\[[\w.]+\.[\w.]+(?::{_N})?(?::\w+)?\]:?\s*"),
     re.compile(rf"[\w./<>-]+\.(?:py|cc|cpp|cu|h|c|go|rs):{_N}(?::\w+\(?\)?)?\]?\s*(?:-|\||:|>>)?\s*"),
     re.compile(rf"(?:[\w]+\.)+\w+(?::\w+)*(?::{_N})?\s+(?:{_LEVEL}):?\s*(?:-\s+)?"),
@@ -57,6 +57,7 @@ _LEVELS = (
     re.compile(rf"@[\w./-]+\.py:{_N}\]\s*"),
     re.compile(rf"[a-z]\w*\s+[\w./-]+\.py:{_N}\]\s*"),
     re.compile(r"(?:[a-z_]\w*\.)+[a-z_]\w*\s+-\s+"),
+    re.compile(rf"[\w.{INT}-]+\t{_LEVEL}\t"),
     re.compile(r"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev)\])[A-Za-z_]+\]\s+"),
 )
 _SEPARATORS = re.compile(r"[\s\u3000]*(?:[\])|>,;:-](?=[\s\])|>,;:-]|\S)[\s\u3000]*)?")
@@ -66,6 +67,7 @@ _SECONDS = re.compile(rf":::MLL\s(?P<t>{DEC})|:::MLPv[\w.]+\s\w+\s(?P<t2>{DEC})|
 _STAMPED = re.compile(
     rf"\"(?:ts|time|timestamp|_timestamp|created|wall_time|walltime|time_ms)\": ?\"?(?P<t>[{INT}{DEC}])"
 )
+_STAMP_KEY = re.compile(r"(?i)[\"'](?:ts|time|@?timestamp|asctime|date|datetime|created_at|logged_at)[\"']: ?[\"']?$")
 _TAGS = re.compile(rf"(?:[\w./@{INT}-]+\s+){{1,3}}[\[(]?")
 _TAGS_LONG = 60  #: canonical characters of such words
 _SAYS = re.compile(rf"(?i)epoch|step|iter|batch|loss|{DEC}|{DUR}|(?<!\S){INT}(?!\S)")
@@ -196,6 +198,8 @@ def _stamp_inside(canonical: str, numbers: list[str], head: _Head) -> clock.Cloc
         group = next(g for g in ("t", "t2", "t3") if seconds.group(g))
         return clock.Clock((_token(canonical, seconds.start(group)),), "epoch-seconds")
     found = head.found
+    if found is not None and _STAMP_KEY.search(canonical, max(found[1] - 24, 0), found[1]) and found[0].form != "clock":
+        return found[0]
     near = found is not None and found[1] - head.at < 40 and found[0].form != "clock"
     return found[0] if found is not None and near else None
 

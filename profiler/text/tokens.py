@@ -6,7 +6,7 @@ see canonical text only, so what they say about a line is a function of its shap
 kept as a plan, and later lines of that shape are read by one regular expression made from it (`matcher`).
 
 A number inside a word is part of the word (`Acc@1`, `top5`, `conv2d_1`, `fp16`), except after the words that
-programs glue to their counters (`epoch3`, `step-100`).
+programs glue to their counters (`epoch3`, `step-100`), and `loss0.69`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ _NUMBER_CSV = re.compile(f"({_PLAIN[DUR]})|({_PLAIN[DEC]})|({_PLAIN[INT]})")
 _DIGIT = re.compile(r"[0-9]")
 _DIGITS = re.compile(r"[0-9]+")
 _GLUED = re.compile(r"(?i)(?:epoch|step|iter|batch)-?$")
+#: `loss0.690`: a value glued to its name; `loss1` is another loss.
+_LOSS = re.compile(r"(?i)(?<![a-z])loss$")
+_DECIMAL = re.compile(r"\d+\.\d")
 
 
 def _starts(text: str, at: int) -> bool:
@@ -43,7 +46,10 @@ def _starts(text: str, at: int) -> bool:
     if (before.isalnum() and before < "\u2e80") or before in "_@.":
         if before in "T_" and at > 1 and text[at - 2].isdigit():
             return True
-        return _GLUED.search(text, max(at - 6, 0), at) is not None
+        glued = _GLUED.search(text, max(at - 6, 0), at) or (
+            _DECIMAL.match(text, at) and _LOSS.search(text, max(at - 6, 0), at)
+        )
+        return glued is not None
     if before == "-" and at > 1 and text[at - 2].isalpha():
         return _GLUED.search(text, max(at - 6, 0), at) is not None
     return True

@@ -17,6 +17,7 @@ _TAGS = (
     re.compile(rf"(?i)(?<![^\s\[(|])[\[(]\s*{_NAMES}[\s_#:=-]*{_NUMBER}\s*[\])]"),
     re.compile(rf"(?i)(?<![^\s\[(|]){_NAMES}[\s_#:=-]{{0,2}}{_NUMBER}\s?[:|>](?=\s)"),
     re.compile(r"\[[A-Za-z]\w*=[^\[\]=,]+(?:,\s*[A-Za-z]\w*=[^\[\]=,]+)*\](?=\s)"),
+    re.compile(r"^[A-Za-z]\w*=[^\s=,]+(?:[ ,;]\s?[A-Za-z]\w*=[^\s=,]+)*\t"),  # parallel --tag
 )
 _PAIRED = re.compile(
     r'(?i)"(?:trial|run|experiment|exp|fold|model|member)(?:_?(?:id|name|no|number|index))?": ?'

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from horae.doctor import Check, Verdict
+from horae.doctor import Check, Verdict, failed
 from horae.port import PortError
 from policy.model import Gpus
 from slurm_plugin.adapter import SlurmCluster, connect
@@ -42,7 +42,7 @@ def _examine(options: Mapping[str, Any]) -> list[Check]:
     try:
         cluster = connect(options)
     except PortError as error:
-        return [Check("connection", FAIL, error.text)]
+        return [failed("connection", error)]
     try:
         began = time.monotonic()
         facts = cluster.facts()
@@ -60,7 +60,7 @@ def _examine(options: Mapping[str, Any]) -> list[Check]:
         found += _spool(cluster, checked.spool)
         return found
     except PortError as error:
-        return [Check("controller", FAIL, error.text)]
+        return [failed("controller", error)]
     finally:
         cluster.close()
 

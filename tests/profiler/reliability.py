@@ -29,8 +29,8 @@ FIELDS = (
     *("accuracy.last", "validation.loss.last", "validation.accuracy.last", "failure.kind"),
 )
 
-COUNTED = ("others", "pasted", "unseen", "thin", "wordless", "fresh", "strange", "foreign")
-HELD = ("held", "wordless_held", "fresh_held", "strange_held", "foreign_held")
+COUNTED = ("others", "pasted", "unseen", "thin", "wordless", "fresh", "strange", "foreign", "distant")
+HELD = ("held", "wordless_held", "fresh_held", "strange_held", "foreign_held", "distant_held")
 #: (field, ground, confidence, right)
 Told = tuple[str, str, float, bool]
 

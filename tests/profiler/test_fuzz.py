@@ -201,3 +201,33 @@ def test_a_rank_of_thousands_of_digits_is_none(form: str) -> None:
     """Python reads no such number: it raised, out of the whole round."""
     for digits in (10, 5000):
         assert_read((form % ("9" * digits) + "step 1 loss 2.0\n").encode() * 8, random.Random(1))
+
+
+def test_thousands_of_evaluations_between_lines_of_training() -> None:
+    """Each is set aside by a look at its neighbours, however much was joined before it."""
+    log = bytearray()
+    for k in range(3000):
+        log += b"[%d/90000] loss: 0.7%d\n" % (10 * k + 10, k % 97)
+        log += b"[5/20] loss: 0.8\n[10/20] loss: 0.9\n" if k % 2 else b""
+    assert_read(bytes(log), random.Random(1))
+    reader = LogReader(BOOK)
+    reader.feed(bytes(log))
+    (run,) = reader.runs()
+    assert (run.total_iterations, run.last_iteration) == (90000, 30000)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"losses: [" + b"1.5, " * 40_000 + b"], step: 3\n",
+        b"lr=0.1 " * 20_000 + b"\tepoch 1: loss 2.0\n",
+        b"time per 100 steps: " * 20_000 + b"42.0 s\n",
+        b'{"ts": "' * 20_000 + b"2024-05-02T09:00:00Z\n",
+        b"1.30k/10.0k [13:00<1:27:30, " * 20_000 + b"\n",
+        b"12<" * 20_000 + b"13:00<1:00, 8.7img/s\n",
+        b"| model | loss | step |\n" * 5_000,
+    ],
+    ids=["list", "settings", "per", "stamps", "thousands", "bars", "heads"],
+)
+def test_what_the_mends_look_for_a_hundred_thousand_times(line: bytes) -> None:
+    assert_read(line * 3, random.Random(1))

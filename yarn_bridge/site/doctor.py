@@ -15,7 +15,7 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from horae.doctor import Check, fail, ok, warn
+from horae.doctor import Check, fail, failed, ok, warn
 from horae.port import PortError
 from policy.model import BadInput
 from yarn_bridge.clients.hdfs import Hdfs
@@ -108,7 +108,7 @@ def _guarded(name: str, probe: Any) -> Iterator[Check]:
     try:
         yield from probe()
     except PortError as error:
-        yield fail(name, error.text, getattr(error, "remedy", "") or "see the ResourceManager's log")
+        yield failed(name, error)
     except BadInput as error:
         yield fail(name, error.message, error.remedy or "correct the configuration")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from horae.doctor import Check, fail, ok, warn
+from horae.doctor import Check, fail, failed, ok, warn
 from horae.elastic.stores.attributes import MOST, PIECE
 from horae.port import PortError
 from yarn_bridge.clients.hdfs import Hdfs
@@ -49,7 +49,7 @@ def checks(hdfs: Hdfs, conf: Settings, options: Options, runtime: str) -> Iterat
         mine.write(path, _PROBE)
         same = mine.read(path) == _PROBE
     except PortError as error:
-        yield fail("WebHDFS", error.text, getattr(error, "remedy", "") or "see the NameNode's log")
+        yield failed("WebHDFS", error)
         return
     mine.delete(path)
     yield (

@@ -36,14 +36,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import exp, inf, log
+from math import exp, log
 
-from policy.model import EMPTY, Gpus, Seconds, Termination
+from policy.model import EMPTY, Seconds, Termination
 from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend, Constraint, Program, Result, Variable
 from policy.themis.auction.bidders import Cap, apart, contenders, kind
 from policy.themis.auction.capacity import Parts, add_capacity
 from policy.themis.auction.knapsack import Choice, Knapsack, settled
-from policy.themis.auction.realise import Order, Quotas, Undecided, Wins, goes, goes_simply, realise
+from policy.themis.auction.realise import Order, Undecided, Wins, goes_simply, realise
 from policy.themis.auction.rows import Bid, Demand, PerGpu, Row, met_by
 from policy.themis.offer import NodeClass, Offer
 
@@ -57,10 +57,10 @@ MISSES = 20
 BELOW = 0.006
 
 Value = Callable[[Variable], float]
-#: Rows by app, gap, how the solve ended, quotas.
-Answer = tuple[dict[str, Row], float | None, Termination, Quotas]
+#: Rows by app, gap, how the solve ended.
+Answer = tuple[dict[str, Row], float | None, Termination]
 #: No answer yet.
-NOTHING: Answer = ({}, None, Termination.FEASIBLE, EMPTY)
+NOTHING: Answer = ({}, None, Termination.FEASIBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,6 @@ class _Market:
     backend: Backend
     program: Program = field(default_factory=Program)
     x: dict[tuple[str, int], Variable] = field(default_factory=dict)
-    spread: dict[tuple[tuple[int, ...], Gpus, PerGpu], dict[int, Variable]] = field(default_factory=dict)
     cuts: list[Constraint] = field(default_factory=list)
     exact: bool = False  #: the program's rows of the classes: a choice showed that the simple ones do not do
     undecided: bool = False  #: of a choice that was cut off it is not proven that it does not go
@@ -155,12 +154,12 @@ class _Market:
             self.spent += time.perf_counter() - started
         best = {b.app: self.gain(b, b.rows[0]) for b in self.bids}
         small = sum(len(b.rows) for b in self.bids) <= SETTLED
-        chosen, result_gap, termination, quotas = self._solve(None) if small else self._best(None, {})
+        chosen, result_gap, termination = self._solve(None) if small else self._best(None, {})
         contested = self._value(chosen) < sum(best.values()) - 1e-12
         if contested and termination is Termination.OPTIMAL and small:
-            chosen, quotas = self._settled(chosen, quotas)
+            chosen = self._settled(chosen)
         chosen = self._tie_order(chosen)
-        if not self._goes(chosen, quotas):  # a limit ended the program that would have placed the rows now exchanged
+        if not self._goes(chosen):  # a limit ended the program that would have placed the rows now exchanged
             chosen, result_gap, termination = self._fitting(chosen), None, Termination.FEASIBLE
         value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
         fraction, weight = {}, {b.app: b.weight for b in self.bids}
@@ -170,17 +169,16 @@ class _Market:
             if others >= sum(v for a, v in best.items() if a != app) - 1e-12:
                 fraction[app] = 1.0
                 continue
-            rows, gap, how, _ = self._best(app, chosen)
+            rows, gap, how = self._best(app, chosen)
             without = self._value(rows)
             if how is not Termination.OPTIMAL:
-                unproven[app] = exp((gap or 0.0) * without / weight[app]) - 1.0 if gap is not None else inf
+                unproven[app] = exp((gap or 0.0) * without / weight[app]) - 1.0
             fraction[app] = min(exp((others - max(without, others)) / weight[app]), 1.0)
         if unproven:
-            worst = max(unproven.values())
-            much = f"by at most {worst:.2g} of it" if worst < inf else "by an unknown part"
-            few = ", ".join(list(unproven)[:3]) + (", ..." if len(unproven) > 3 else "")
-            self.notes.append(f"c of {len(unproven)} winners ({few}) is from an incumbent: too large {much}")
-        wins = realise(self._orders(chosen), self.classes, self.offered, quotas) or {}
+            first, worst = ", ".join(list(unproven)[:3]), max(unproven.values())
+            much = f"too large by at most {worst:.2g} of it"
+            self.notes.append(f"c of {len(unproven)} winners ({first} first) is from an incumbent: {much}")
+        wins = realise(self._orders(chosen), self.classes, self.offered) or {}
         return Outcome(
             chosen,
             wins,
@@ -232,8 +230,6 @@ class _Market:
                 top = len(c.nodes) * (1 if demand.apart else c.free // demand.chunk)
                 z = program.variable(0, top, integer=demand.chunk > 1)
                 balance[z] = 1.0
-                if not demand.apart:
-                    self.spread.setdefault((demand.domain, demand.chunk, need), {})[i] = z
                 placed.setdefault(i, []).append(({z: 1.0}, demand, need))
             program.equal(balance, 0)
         for i, parts in sorted(placed.items()):
@@ -263,13 +259,15 @@ class _Market:
         The knapsack's, where its rows go onto nodes. Else the program's, over the rows that an answer worth at most
         `below` less than the knapsack's can contain; an optimum of that which is worth as much is one of all rows.
         """
+        best = sum(self.gain(b, b.rows[0]) for b in self.bids)
         if self.knapsack is None:
-            return self._solve(without, known)
-        answer, choice, bound = self._simply(self.knapsack, without)
+            return self._known(self._solve(without, known), without, known, best)
+        answer, choice, short = self._simply(self.knapsack, without)
         if answer is not None:
             return answer
         if not choice:  # the tables are windows, and hold none
-            return self._solve(without, known)
+            return self._known(self._solve(without, known), without, known, best)
+        bound = short + sum(option.gain for option in choice.values())
         if len(self.bids) > MANY:
             answer = self._known(NOTHING, without, known, bound)
             if bound - self._value(answer[0]) > CLOSE:
@@ -277,18 +275,18 @@ class _Market:
                 answer = self._known(self._core(bids), without, known, bound)
             worth = self._value(answer[0])
             if bound - worth <= CLOSE:
-                return answer[0], *_proven(worth, bound - worth), answer[3]
-        if bound > sum(option.gain for option in choice.values()):
+                return answer[0], *_proven(worth, bound - worth)
+        if short > 0:
             return self._known(self._solve(without, known), without, known, bound)
         return self._narrowed(self.knapsack, without, known, bound)
 
     def _simply(self, knapsack: Knapsack, without: str | None) -> tuple[Answer | None, Choice, float]:
-        """The knapsack's best choice, as an answer where its rows go in the simple order, and a bound of all others."""
-        started, bound = time.perf_counter(), 0.0
+        """The knapsack's best choice, as an answer where its rows go in the simple order, and by how much another may
+        beat it."""
+        started, short = time.perf_counter(), 0.0
         first: Choice = EMPTY
         for choice, short in knapsack.best(without):
             first = first or choice
-            bound = sum(option.gain for option in choice.values()) + short
             if self.misses >= MISSES:
                 break
             rows = settled(choice, self.classes)
@@ -296,9 +294,9 @@ class _Market:
             if close and self._within_caps(rows) and goes_simply(self._orders(rows), self.classes, self.offered):
                 self.spent += time.perf_counter() - started
                 self.solves += 1
-                return (rows, *_proven(bound - short, short), EMPTY), choice, bound
+                return (rows, *_proven(self._value(rows), short)), choice, short
             self.misses += 1
-        return None, first, bound
+        return None, first, short
 
     def _narrowed(self, knapsack: Knapsack, without: str | None, known: Mapping[str, Row], bound: float) -> Answer:
         """The program's optimum over the rows that a choice worth little less than `bound` can contain."""
@@ -313,7 +311,7 @@ class _Market:
             if found is None or self._value(answer[0]) >= self._value(found[0]):
                 found = answer
             if answer[2] is not Termination.OPTIMAL:
-                return self._known((*found[:2], answer[2], found[3]), without, known, bound)
+                return self._known((*found[:2], answer[2]), without, known, bound)
             if gap <= below:
                 self.below = max(BELOW, 1.05 * gap)  # the next solve is much alike
                 return answer
@@ -323,12 +321,12 @@ class _Market:
         """Of a program that a limit ended: its best answer or the known one. None is worth more than `bound`."""
         if answer[2] is Termination.OPTIMAL:
             return answer
-        rows, _, _, quotas = answer
+        rows = answer[0]
         others = self._instead(without, known)
         if self._value(others) > self._value(rows):
-            rows, quotas = others, EMPTY
+            rows = others
         worth = self._value(rows)
-        return rows, *_proven(worth, bound - worth), quotas
+        return rows, *_proven(worth, bound - worth)
 
     def _instead(self, without: str | None, known: Mapping[str, Row]) -> dict[str, Row]:
         """The known answer with another bidder in the place of one: the one that gains most by it."""
@@ -336,14 +334,14 @@ class _Market:
         if without is None or without not in known:
             return others
         won, need = known[without], {b.app: b.need for b in self.bids}[without]
-        worth = {b.app: self.gain(b, others[b.app]) for b in self.bids if b.app in others}
         most, better = 0.0, others
-        for bid in (b for b in self.bids if b.app != without and b.need == need):
-            for row in bid.rows:
-                gain = self.gain(bid, row) - worth.get(bid.app, 0.0)
-                if gain > most and met_by(row, won) and self._within_caps({**others, bid.app: row}):
+        for bid in self.bids:
+            now = self.gain(bid, others[bid.app]) if bid.app in others else 0.0
+            for row in bid.rows if bid.need == need else ():
+                gain = self.gain(bid, row) - now
+                if gain > most and met_by(row, won) and bid.app != without:
                     most, better = gain, {**others, bid.app: row}
-        return better
+        return better if self._within_caps(better) else others
 
     def _core(self, bids: Sequence[Bid]) -> Answer:
         """The program's optimum over these rows."""
@@ -393,34 +391,28 @@ class _Market:
         self.late |= result.clock
         self.solves += 1
         if self.exact and not exact:
-            self.program, self.x, self.spread = Program(), {}, {}
+            self.program, self.x = Program(), {}
             return self._solve(without, known)
         chosen = self._chosen(result.__getitem__) if result.has_solution else {}
         if not result.optimal:
             chosen = self._fitting(chosen)
-        quotas = self._quotas(result.__getitem__) if result.optimal else EMPTY
         if self.undecided:  # what was cut off may go after all
-            return chosen, None, Termination.FEASIBLE, quotas
-        return chosen, result.gap, result.termination, quotas
+            return chosen, None, Termination.FEASIBLE
+        return chosen, result.gap, result.termination
 
-    def _start(self, without: str | None, known: Mapping[str, Row]) -> dict[Variable, float] | None:
+    def _start(self, without: str | None, known: Mapping[str, Row]) -> dict[Variable, float]:
         """A known answer, less the row of one bidder, in the program's variables."""
-        if not known:
-            return None
         rows = {b.app: b.rows for b in self.bids}
         return {v: float(app != without and known.get(app) == rows[app][r]) for (app, r), v in self.x.items()}
 
     def _chosen(self, value: Value) -> dict[str, Row]:
         return {bid.app: row for bid in self.bids for r, row in enumerate(bid.rows) if value(self.x[bid.app, r]) > 0.5}
 
-    def _quotas(self, value: Value) -> Quotas:
-        return {key: {i: round(value(z)) for i, z in by_class.items()} for key, by_class in self.spread.items()}
-
     def _separate(self, result: Result) -> Iterable[Constraint]:
         """Nothing, where the choice goes onto named nodes, or is the first that does not; else the row that forbids
         it."""
         chosen = self._chosen(result.__getitem__)
-        if self._goes(chosen, self._quotas(result.__getitem__)):
+        if self._goes(chosen):
             return []
         if not self.exact:
             self.exact = True
@@ -437,9 +429,9 @@ class _Market:
     def _orders(self, chosen: Mapping[str, Row]) -> list[Order]:
         return [Order(b.app, chosen[b.app].demands, b.need) for b in self.bids if b.app in chosen]
 
-    def _goes(self, chosen: Mapping[str, Row], quotas: Quotas = EMPTY) -> bool:
+    def _goes(self, chosen: Mapping[str, Row]) -> bool:
         try:
-            return goes(self._orders(chosen), self.classes, self.offered, quotas)
+            return realise(self._orders(chosen), self.classes, self.offered) is not None
         except Undecided:
             self.undecided = True
             return False
@@ -447,11 +439,13 @@ class _Market:
     def _fitting(self, chosen: dict[str, Row]) -> dict[str, Row]:
         """An incumbent, less the rows (least gain first) that keep it off the nodes."""
         gain = {b.app: self.gain(b, chosen[b.app]) for b in self.bids if b.app in chosen}
-        while chosen and not self._goes(chosen):
-            chosen = {a: r for a, r in chosen.items() if a != min(chosen, key=lambda a: (gain[a], a))}
+        for app in sorted(gain, key=lambda a: (gain[a], a)):
+            if self._goes(chosen):
+                break
+            chosen = {a: r for a, r in chosen.items() if a != app}
         return chosen
 
-    def _settled(self, chosen: dict[str, Row], quotas: Quotas) -> tuple[dict[str, Row], Quotas]:
+    def _settled(self, chosen: dict[str, Row]) -> dict[str, Row]:
         """Among optima, the one in which those first in the tie order gain most."""
         best = self._value(chosen)
         other = _Market(
@@ -465,13 +459,13 @@ class _Market:
             self.backend,
             least=best - 1e-7,
         )
-        found, _, termination, spread = other._solve(None)
+        found, _, termination = other._solve(None)
         self.spent += other.spent
         self.late |= other.late
         self.solves += 1
         if termination is Termination.OPTIMAL and self._value(found) >= best - 1e-9 * max(abs(best), 1.0):
-            return found, spread
-        return chosen, quotas
+            return found
+        return chosen
 
     def _value(self, chosen: Mapping[str, Row]) -> float:
         return sum(self.gain(b, chosen[b.app]) for b in self.bids if b.app in chosen)

@@ -62,8 +62,7 @@ def add_ways(
     filled = {program.variable(0, nodes, integer=True): way for way in found}
     program.at_most(dict.fromkeys(filled, 1.0), nodes)
     for size in sizes:
-        holds = {v: -float(way[size]) for v, way in filled.items() if way[size]}
-        program.at_most({**asked[size], **holds}, 0)
+        program.at_most({**asked[size], **{v: -way[size] for v, way in filled.items()}}, 0)
     volume: dict[Variable, float] = {}
     for size, variables in asked.items():
         for v, n in variables.items():

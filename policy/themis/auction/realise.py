@@ -2,9 +2,8 @@
 
 Chunks go largest first. A chunk prefers racks that have GPUs beyond what rows bound to them need, then nodes on
 which its app already runs (no restart), then the tightest fit. Single GPUs fill what is left. Where this order fails,
-the solver's own split over classes (`Quotas`) is followed; where that fails too, a small integer program decides, over
-the ways to fill the nodes of a class or, where chunks differ in more than their size, over named nodes: it either
-places the rows or proves that they do not go together, which the auction learns as a row.
+a small integer program decides, over the ways to fill the nodes of a class or, where chunks differ in more than their
+size, over named nodes: it either places the rows or proves that they do not go together, which the auction learns.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
-from policy.model import EMPTY, Gpus, NodeName, Termination
+from policy.model import Gpus, NodeName, Termination
 from policy.parts.solver import Program, Result, Variable
 from policy.themis.auction.capacity import Way, add_ways
 from policy.themis.auction.rows import Demand, PerGpu, usable
@@ -35,10 +34,6 @@ class Order:
     app: str
     demands: tuple[Demand, ...]
     need: PerGpu
-
-
-#: (domain, chunk, need) -> class -> chunks: how the auction's program spread them
-Quotas = Mapping[tuple[tuple[int, ...], Gpus, PerGpu], Mapping[int, int]]
 
 
 @dataclass(slots=True)
@@ -75,26 +70,20 @@ class _Room:
         mine[node] = mine.get(node, 0) + gpus
 
 
-def realise(
-    orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, quotas: Quotas = EMPTY
-) -> Wins | None:
+def realise(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> Wins | None:
     """GPUs on nodes for every order, or None where they provably do not go together. Raises Undecided."""
-    return (
-        _greedy(orders, classes, offered, sticky=True)
-        or (_greedy(orders, classes, offered, sticky=False, quotas=quotas) if quotas else None)
-        or _greedy(orders, classes, offered, sticky=False)
-        or _by_program(orders, classes, offered)
-    )
-
-
-def goes(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, quotas: Quotas = EMPTY) -> bool:
-    """True if the orders fit together. Raises Undecided."""
-    return realise(orders, classes, offered, quotas) is not None
+    wins = _simply(orders, classes, offered)
+    return _by_program(orders, classes, offered) if wins is None else wins
 
 
 def goes_simply(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> bool:
     """True if the orders fit together in the simple order, which may miss it: no program is asked."""
-    return any(_greedy(orders, classes, offered, sticky=sticky) is not None for sticky in (True, False))
+    return _simply(orders, classes, offered) is not None
+
+
+def _simply(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> Wins | None:
+    wins = _greedy(orders, classes, offered, sticky=True)
+    return _greedy(orders, classes, offered, sticky=False) if wins is None else wins
 
 
 def _room(classes: Sequence[NodeClass], offered: Offer) -> _Room:
@@ -106,13 +95,10 @@ def _room(classes: Sequence[NodeClass], offered: Offer) -> _Room:
     )
 
 
-def _greedy(
-    orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, *, sticky: bool, quotas: Quotas = EMPTY
-) -> Wins | None:
+def _greedy(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, *, sticky: bool) -> Wins | None:
     room = _room(classes, offered)
     position = {n: i for i, n in enumerate(offered.free)}
     held: Mapping[str, Mapping[NodeName, Gpus]] = offered.held if sticky else {}
-    left_in = {key: dict(by_class) for key, by_class in quotas.items()}
     parts = sorted(
         ((o, d) for o in orders for d in o.demands),
         key=lambda p: (-p[1].chunk, len(p[1].domain), -p[1].times),
@@ -121,17 +107,14 @@ def _greedy(
     free, plain = room.free, not room.cpus and not room.memory
     for order, demand in parts:
         runs = held.get(order.app, {})
-        allowed = left_in.get((demand.domain, demand.chunk, order.need)) if not demand.apart else None
         if demand.chunk == 1 and not demand.apart:
-            if not _fill(room, order, demand, classes, runs, allowed, position, spare):
+            if not _fill(room, order, demand, classes, runs, position, spare):
                 return None
             continue
         used: set[NodeName] = set()
         for _ in range(demand.times):
             node, i, best = "", -1, None
             for c in demand.domain:
-                if allowed is not None and allowed.get(c, 0) <= 0:
-                    continue
                 bound_here = spare.least(c, demand.domain) < demand.chunk
                 for n in classes[c].nodes:
                     here = free[n]
@@ -143,8 +126,6 @@ def _greedy(
             if best is None:
                 return None
             room.take(order.app, node, demand.chunk, order.need)
-            if allowed is not None:
-                allowed[i] -= 1
             spare.take(i, demand.domain, demand.chunk)
             if demand.apart:
                 used.add(node)
@@ -192,7 +173,6 @@ def _fill(
     demand: Demand,
     classes: Sequence[NodeClass],
     runs: Mapping[NodeName, Gpus],
-    allowed: dict[int, int] | None,
     position: Mapping[NodeName, int],
     spare: _Spare,
 ) -> bool:
@@ -205,24 +185,24 @@ def _fill(
         nodes, key=lambda p: (bound[p[1]], p[0] not in mine, -runs.get(p[0], 0), -room.free[p[0]], position[p[0]])
     ):
         gpus = min(room.most(node, order.need), left)
-        if allowed is not None:
-            gpus = min(gpus, allowed.get(i, 0))
         if gpus > 0:
             room.take(order.app, node, gpus, order.need)
             spare.take(i, demand.domain, gpus)
             left -= gpus
-            if allowed is not None:
-                allowed[i] -= gpus
         if not left:
             return True
     return False
 
 
 def _by_program(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> Wins | None:
-    if len({order.need for order in orders}) == 1 and not any(d.apart for order in orders for d in order.demands):
-        filled = _filled(orders, classes)
-        if filled is not None:
-            return filled.placed(orders, classes, offered) if filled.result.has_solution else None
+    needs = {order.need for order in orders}
+    most = PerGpu(*map(max, zip(*needs, strict=True)))
+    filled = None if any(d.apart for order in orders for d in order.demands) else _filled(orders, classes, most)
+    if filled is not None:
+        if filled.result.has_solution:
+            return filled.placed(orders, classes, offered)
+        if len(needs) == 1:
+            return None
     return _named(orders, classes, offered)
 
 
@@ -262,13 +242,14 @@ class _Filled:
         return {key: iter(nodes) for key, nodes in places.items()}
 
 
-def _filled(orders: Sequence[Order], classes: Sequence[NodeClass]) -> _Filled | None:
-    """Orders of equal needs whose chunks may share nodes, put on classes of nodes; None: too many ways."""
-    program, need = Program(), orders[0].need
+def _filled(orders: Sequence[Order], classes: Sequence[NodeClass], need: PerGpu) -> _Filled | None:
+    """Orders whose chunks may share nodes put on classes of nodes, as if all needed as much; None: too many ways."""
+    program = Program()
     asked: dict[tuple[tuple[int, ...], Gpus], int] = {}
-    for demand in (d for order in orders for d in order.demands):
-        key = (demand.domain, demand.chunk)
-        asked[key] = asked.get(key, 0) + demand.times
+    for order in orders:
+        for demand in order.demands:
+            key = (demand.domain, demand.chunk)
+            asked[key] = asked.get(key, 0) + demand.times
     chunks: dict[tuple[tuple[int, ...], Gpus], dict[int, Variable]] = {}
     by_class: dict[int, dict[Gpus, dict[Variable, float]]] = {}
     for key, times in asked.items():
@@ -314,9 +295,9 @@ def _named(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer
             put.append((order.app, demand, variables))
     for node, row in gpus.items():
         program.at_most(row, offered.free[node])
-        if node in offered.cpus and any(cpus[node].values()):
+        if node in offered.cpus:
             program.at_most(cpus[node], offered.cpus[node])
-        if node in offered.memory and any(memory[node].values()):
+        if node in offered.memory:
             program.at_most(memory[node], offered.memory[node] / 2**30)
     program.maximise({})
     result = _decided(program)

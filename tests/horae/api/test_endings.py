@@ -31,6 +31,7 @@ TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
         ("hello\n", 143, ("ended by SIGTERM, not by Horae",)),
         ("hello\nthe data are wrong\n[horae-exec] failed with exit code 3", 3,
          ("the last that it printed: the data are wrong",)),
+        ("[horae-exec] runs /bin/sh in /home\n[horae-exec] failed with exit code 3", 3, ("it printed nothing",)),
     ],
 )  # fmt: skip
 def test_the_line_that_tells_most(log: str, code: int, words: tuple[str, ...]) -> None:

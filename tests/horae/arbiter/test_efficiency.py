@@ -61,3 +61,14 @@ def test_what_compaction_dropped_is_said(tmp_path: Path) -> None:
     site.journal.compact(history_s=1.0, forget_after_s=1e9)
     found = told(site, job)
     assert not found.whole and found.held > 200
+
+
+def test_a_job_that_never_started_kept_no_size(tmp_path: Path) -> None:
+    site = Site(tmp_path, nodes=[Node("n1", "v100", 4)], policy=decide)
+    ahead, waits = site.commands.submit([spec("a", 4), spec("b", (1, 4), checkpoint=None)], ANN)
+    site.until(ahead, JobState.RUNNING)
+    assert not told(site, waits).advice
+    site.commands.cancel(ahead, ANN)
+    site.until(waits, JobState.RUNNING)
+    site.run(20)
+    assert any("it kept the size that it started at" in text for text in told(site, waits).advice)

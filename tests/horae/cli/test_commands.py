@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -330,6 +331,12 @@ def test_a_wrong_configuration_is_told(horae: Horae, tmp_path: Path, text: str, 
             assert word in said.err or command == ("serve",)
 
 
+def test_an_example_of_an_adapter_that_is_not_there_is_refused(horae: Horae) -> None:
+    said = horae("config", "init", "--adapter", "slrum")
+    assert (said.code, said.out) == (3, "")
+    assert "did you mean 'slurm'?" in said.err
+
+
 @pytest.mark.parametrize("adapter", ["local", "slurm", "yarn"])
 def test_the_example_of_each_adapter_is_complete_and_observes(horae: Horae, tmp_path: Path, adapter: str) -> None:
     file = tmp_path / "config.yaml"
@@ -407,6 +414,27 @@ def test_doctor_finds_what_is_wrong_and_names_the_remedy(
     said = horae("doctor", str(file))
     assert said.code == 0
     assert "n5" in said.out
+
+
+@pytest.mark.parametrize(
+    ("adapter", "options", "remedy"),
+    [
+        ("slurm", {"path": "/nowhere"}, "install Slurm's client commands on this host, or set `path`"),
+        ("yarn", {"resource_manager": ["http://127.0.0.1:9"], "webhdfs": ["http://127.0.0.1:9"], "user": "horae"},
+         "check that it runs and that cluster.options names it as it is"),
+    ],
+)  # fmt: skip
+def test_doctor_says_once_how_a_cluster_that_is_not_there_is_found(
+    horae: Horae, tmp_path: Path, adapter: str, options: dict[str, Any], remedy: str
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({"cluster": {"adapter": adapter, "options": options}, "state_dir": str(tmp_path)}))
+    checks = horae("doctor", str(file), "--json").json["checks"]
+    failing = [c for c in checks if c["verdict"] == "fail"]
+    assert failing
+    for check in failing:
+        assert check["remedy"].startswith(remedy)
+        assert remedy not in check["text"]
 
 
 def test_doctor_asks_the_running_arbiter(site: Client, horae: Horae) -> None:

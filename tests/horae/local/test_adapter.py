@@ -283,6 +283,16 @@ def test_an_owner_this_arbiter_cannot_become_is_refused(cluster: Cluster) -> Non
             cluster.port.submit("x", cluster.spec("x", owner="root"))
 
 
+def test_a_number_without_a_name_runs_its_own_jobs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that is started as any number: whoever calls is told as that number."""
+    nobodys = 3_999_999_999
+    owner = cluster.port._launcher.owner
+    monkeypatch.setattr("horae.local.launch.os.geteuid", lambda: nobodys)
+    assert owner(replace(cluster.spec("own", ""), owner=str(nobodys))) == ""
+    with pytest.raises(Never, match="no user 3999999998"):
+        owner(replace(cluster.spec("theirs", ""), owner=str(nobodys - 1)))
+
+
 @pytest.mark.root
 def test_a_job_runs_as_its_owner(open_to_all: Path) -> None:
     """The arbiter is root, the job is nobody's: its processes, its folder, its checkpoints."""

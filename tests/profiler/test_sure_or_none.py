@@ -1,0 +1,246 @@
+"""A number that is told is so, or it is not told: what looked like one and was none."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tests.profiler.others import DISTANT, judge, labelled, read
+
+
+def falling(i: int, first: float = 2.3, last: float = 0.3) -> float:
+    return last + (first - last) * math.exp(-i / 5) + 0.004 * math.sin(i * 2.7)
+
+
+def alone(lines: list[str]) -> dict[str, Any]:
+    (run,) = read("\n".join(lines) + "\n")
+    return run
+
+
+@pytest.mark.parametrize("entry", labelled(DISTANT), ids=lambda e: e["name"])
+def test_of_forms_never_met_no_number_is_wrong(entry: dict[str, Any]) -> None:
+    assert not judge(entry, read(entry["log"])).wrong
+
+
+def test_a_rate_in_brackets_is_no_average_of_the_time_before_it() -> None:
+    run = alone([f"Epoch {e} in 3.21{e}s (583.2{e} batches/s): avg loss {falling(e):.4f}" for e in range(8)])
+    assert run["epoch_time"]["median"] == pytest.approx(3.214, abs=0.01)
+    assert run["iteration_time"]["median"] == pytest.approx(1 / 583.2, rel=0.01)
+
+
+def test_of_several_losses_in_one_bracket_none_is_the_loss() -> None:
+    run = alone([f"step: {100 * k}, losses: [{falling(k):.3f}, 0.71, 19.2], lr: 1e-4, 2.0 it/s" for k in range(8)])
+    assert run["loss"] is None
+    assert run["iteration_time"]["median"] == pytest.approx(0.5)
+    one = alone([f"step: {100 * k}, loss: [{falling(k):.3f}], lr: 1e-4" for k in range(8)])
+    assert one["loss"]["n"] == 8
+
+
+def test_a_bar_counts_what_its_own_rate_is_of() -> None:
+    bars = [
+        f"Epoch 1/5:  13%|#   | {8 * k}/4580 [01:{k:02}<07:33,  8.00img/s, loss={falling(k):.3f}]" for k in range(9)
+    ]
+    run = alone(bars[1:])
+    assert run["iterations"]["unit"] == "sample"
+    assert run["iteration_time"] is None
+    batches = alone([line.replace("img/s", "it/s") for line in bars[1:]])
+    assert batches["iterations"]["unit"] == "iteration"
+    assert batches["iteration_time"]["median"] == pytest.approx(0.125)
+
+
+def test_a_total_that_rises_is_of_what_was_done() -> None:
+    lines = [
+        line
+        for k in range(1, 8)
+        for line in (f"num_steps_trained: {4000 * k}", f"training_iteration: {k}", f"loss: {falling(k):.4f}")
+    ]
+    assert alone(lines)["iterations"]["total"] is None
+    steady = alone([line if "trained" not in line else "num_steps: 4000" for line in lines])
+    assert steady["iterations"]["total"] == 4000
+
+
+def test_the_newest_index_is_told_though_its_values_stand_above_it() -> None:
+    lines = [line for k in range(1, 7) for line in (f"time_this_iter_s: 2.8{k}", f"training_iteration: {k}")]
+    assert alone(lines)["iterations"]["last"] == 6
+
+
+def test_of_losses_on_lines_of_their_own_one_may_be_the_sum_of_the_others() -> None:
+    lines = []
+    for k in range(1, 7):
+        parts = {"spectral_loss": round(falling(k), 4), "mel_loss": round(0.7 + falling(k) / 2, 4)}
+        whole = {"generator_loss": round(sum(parts.values()), 4)}
+        lines += [f"(Steps: {100 * k}) train/{name} = {value:.4f}." for name, value in (parts | whole).items()]
+    run = alone(lines)
+    assert run["loss"]["name"] == "train/generator_loss"
+    assert run["loss"]["last"] == [600, pytest.approx(0.7 + 1.5 * falling(6), abs=1e-3)]
+
+
+def test_a_table_of_results_is_no_progress() -> None:
+    head = ["| model | loss | step |", "|---|---|---|"]
+    assert read("\n".join([*head, "| base | 2.91 | 1000 |", "| ours | 2.84 | 1000 |"]) + "\n") == []
+    run = alone([*head, "| base | 2.91 | 1000 |", "| base | 2.84 | 2000 |"])
+    assert run["loss"]["n"] == 2
+
+
+def test_trainings_whose_settings_stand_before_a_tab_are_told_apart() -> None:
+    lines = [
+        f"lr={lr}\tepoch {e}: loss {falling(e, first):.4f}" for e in range(6) for lr, first in ((0.1, 2), (0.3, 3))
+    ]
+    assert [run["loss"]["n"] for run in read("\n".join(lines) + "\n")] == [6, 6]
+
+
+def test_one_training_that_goes_through_its_settings_again_is_one() -> None:
+    lines = [f"lr={0.1 if e % 4 < 2 else 0.01}\tepoch {e}: loss {falling(e):.4f}" for e in range(12)]
+    assert alone(lines)["loss"]["n"] == 12
+
+
+def test_a_bar_in_thousands() -> None:
+    bars = [
+        f"train:  1%|#  | {k / 10:.2f}k/10.0k [{k:02}:00<1:27:30, 1.67it/s, loss={falling(k):.2f}]"
+        for k in range(11, 20)
+    ]
+    run = alone(bars)
+    assert (run["iterations"]["last"], run["iterations"]["total"]) == (1900, 10000)
+    assert run["iteration_time"]["median"] == pytest.approx(0.6, rel=0.03)
+
+
+def test_an_epochs_head_behind_tabs_of_a_logger() -> None:
+    lines = []
+    for e in range(3):
+        lines.append(f"2024-05-02 09:0{e}:00,123\t44k\tINFO\tTrain Epoch: {e} [15%]")
+        lines += [
+            f"2024-05-02 09:0{e}:{k:02},124\t44k\tINFO\tstep: {100 * e + k}, loss: {falling(k):.3f}" for k in range(5)
+        ]
+    assert alone(lines)["epochs"]["last"] == 2
+
+
+def nested(last: bool = True) -> list[str]:
+    lines = []
+    for k in range(1, 13):
+        lines.append(f"[{50 * k}/5000] loss: {falling(k):.4f} dt: 0.42s")
+        if k % 4 == 0 and (last or k < 12):
+            lines += ["Evaluating...", *(f"[{j}/20] loss: {0.5 + falling(k):.4f} dt: 0.10s" for j in range(5, 25, 5))]
+    return lines
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_an_evaluation_whose_lines_look_like_trainings_is_one(last: bool) -> None:
+    run = alone(nested(last))
+    assert (run["iterations"]["first"], run["iterations"]["last"], run["iterations"]["total"]) == (50, 600, 5000)
+    assert run["loss"]["n"] == 12
+    assert run["loss"]["last"] == [600, pytest.approx(falling(12), abs=1e-4)]
+    assert run["iteration_time"]["median"] == pytest.approx(0.42)
+    assert run["validation"]["loss"]["n"] == 2 + last
+
+
+def test_a_second_shorter_training_is_a_run_of_its_own() -> None:
+    lines = [f"[{10 * k}/100] loss: {falling(k):.4f}" for k in range(1, 10)]
+    lines += [f"[{10 * k}/50] loss: {falling(k, 3):.4f}" for k in range(1, 6)]
+    assert [run["iterations"]["total"] for run in read("\n".join(lines) + "\n")] == [100, 50]
+
+
+def test_passes_over_other_data_between_those_of_training_are_evaluations() -> None:
+    lines = []
+    for e in range(3):
+        lines += [f"[{k}/100] loss: {falling(5 * e + k / 20):.4f}" for k in range(20, 101, 20)]
+        lines += [f"[{k}/40] loss: {1 + falling(5 * e + 5):.4f}" for k in range(20, 41, 20)]
+    run = alone(lines)
+    assert run["iterations"]["total"] == 100
+    assert run["loss"]["n"] == 15
+    assert run["loss"]["last"][1] == pytest.approx(falling(15), abs=1e-4)
+    assert run["validation"]["loss"]["last"][1] == pytest.approx(1 + falling(15), abs=1e-4)
+
+
+def test_bars_without_words_and_of_another_length_time_nothing() -> None:
+    lines = []
+    for e in range(1, 4):
+        lines += [f"Epoch {e}: 100%|##| {k}/100 [00:{k // 2:02}<00:10, 2.00it/s]" for k in (20, 60, 100)]
+        lines += [f"100%|##| {k}/20 [00:01<00:10, 10.00it/s]" for k in (10, 20)]
+        lines.append(f"Epoch {e}: train loss {falling(e):.4f}, val loss {falling(e):.4f}")
+    assert alone(lines)["iteration_time"]["median"] == pytest.approx(0.5)
+
+
+def test_passes_that_nobody_numbered_lie_behind_each_other() -> None:
+    run = alone([f"Train {(k % 6 + 1) * 50}/300 loss {falling(k):.4f}" for k in range(14)])
+    assert run["loss"]["n"] == 14
+    assert run["loss"]["last"] == [2 * 300 + 100, pytest.approx(falling(13), abs=1e-4)]
+
+
+def test_seconds_of_an_epoch_are_none_of_an_iteration() -> None:
+    run = alone([f"epoch={k / 4:.4f} loss {falling(k):.4f} total_time {84.0 * k:.1f}" for k in range(1, 12)])
+    assert run["iteration_time"] is None
+
+
+def test_how_long_an_epoch_has_lasted_is_not_its_time() -> None:
+    lines = [
+        f"Epoch {e}/9, Step {k}/6 loss {falling(6 * e + k):.4f} time this epoch {0.42 * k:.2f}s"
+        for e in range(1, 4)
+        for k in range(1, 7)
+    ]
+    assert alone(lines)["epoch_time"] is None
+
+
+def test_a_time_of_so_many_steps() -> None:
+    run = alone([f"step {100 * k} loss {falling(k):.4f} time per 100 steps: {42 + k / 10:.1f} s" for k in range(1, 9)])
+    assert run["iteration_time"]["median"] == pytest.approx(0.424, abs=0.002)
+
+
+def test_a_number_with_a_unit_is_no_loss_because_of_the_word_behind_it() -> None:
+    run = alone([f"it={10 * k} 42{k}ms loss/train: {falling(k):.4f}" for k in range(1, 9)])
+    assert run["loss"]["last"] == [80, pytest.approx(falling(8), abs=1e-4)]
+    of = alone([f"Step: {k} of 5000 sec/batch 0.42 loss {falling(k):.4f}" for k in range(1, 9)])
+    assert of["loss"]["last"] == [8, pytest.approx(falling(8), abs=1e-4)]
+    assert of["iteration_time"]["median"] == pytest.approx(0.42)
+
+
+def test_e_is_no_level_before_a_number() -> None:
+    run = alone([f"E: {1 + k // 6} | I: {k % 6} | loss: {falling(k):.4f}" for k in range(14)])
+    assert (run["epochs"]["last"], run["iterations"]["last"]) == (3, 1)
+    assert run["loss"]["n"] == 14
+
+
+def test_what_an_epoch_was_so_far_is_not_averaged() -> None:
+    run = alone([f"epoch={1 + k // 6} num_batches={k % 6 + 1} loss {falling(k):.4f}" for k in range(14)])
+    assert run["loss"]["last"][1] == pytest.approx(falling(13), abs=1e-4)
+
+
+def test_a_time_that_the_clock_confirms_stands_against_an_epochs() -> None:
+    lines = []
+    for e in range(1, 4):
+        lines += [
+            f"2024-05-02 09:{7 * e + k // 60:02}:{k % 60:02},000 - INFO - "
+            f"epoch {e} step {k}/300 loss {falling(e):.3f} 1.00 s/step"
+            for k in range(0, 300, 20)
+        ]
+        lines.append(f"2024-05-02 09:{7 * e + 5:02}:00,000 - INFO - epoch {e} took 60.2 s, loss {falling(e):.4f}")
+    run = alone(lines)
+    assert run["iteration_time"]["median"] == pytest.approx(1.0)
+    assert any("epoch" in warning for warning in run["warnings"])
+
+
+def test_units_in_brackets_of_a_head() -> None:
+    run = alone(["step,loss [nats],wall time [s]", *(f"{50 * k},{falling(k):.4f},{21.0 * k:.2f}" for k in range(1, 9))])
+    assert run["loss"]["n"] == 8
+
+
+def test_a_date_of_a_json_line_wherever_it_stands() -> None:
+    lines = [
+        f'{{"_step": {100 * k}, "gpu_mem": 31.2, "scale": 65536, "loss": {falling(k):.4f}, '
+        f'"ts": "2024-05-02T09:{k:02}:00Z"}}'
+        for k in range(8)
+    ]
+    assert alone(lines)["iteration_time"]["median"] == pytest.approx(0.6)
+
+
+def test_a_bare_number_before_the_name_of_a_loss_counts() -> None:
+    run = alone([f"{e:4} train loss: {falling(e):.5f} test acc: {89 + e / 3:.2f}%" for e in range(1, 11)])
+    assert run["loss"]["n"] == 10
+    assert run["loss"]["last"] == [10, pytest.approx(falling(10), abs=1e-4)]
+    assert read("".join(f"{c} acc: 0.9{c}\n" for c in range(10))) == []
+
+
+def test_a_value_glued_to_its_name() -> None:
+    run = alone([f"EPOCH[{e}/1000] loss{falling(e):.3f}-|Sample:1.23|" for e in range(1, 9)])
+    assert run["loss"]["last"] == [8, pytest.approx(falling(8), abs=1e-3)]
