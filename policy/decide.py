@@ -174,8 +174,7 @@ def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
         "reasons": proposal.reasons,
         "shares": proposal.shares or EMPTY,
     }
-    strange = ((what, j) for what, by in mappings.items() if not jobs.issuperset(by) for j in by if j not in jobs)
-    wrong = [f"{what} of {j}, which is no job" for what, j in strange]
+    wrong = [f"{what} of {j}, which is no job" for what, by in mappings.items() for j in by if j not in jobs]
     wrong += [f"cancels {j}, which is no job" for j in proposal.cancel if j not in jobs]
     if wrong:
         return wrong

@@ -183,8 +183,7 @@ def _seen(ledger: Ledger, event: Event) -> None:
         record.grant = None  # it took effect, or was withdrawn
     record.shown, record.missing_since_s = True, None
     record.state, record.epoch_seen = state, epoch
-    if epoch > record.epoch:  # noqa: PLR1730 - of a million events each asks: no call
-        record.epoch = epoch
+    record.epoch = max(record.epoch, epoch)
     record.allocation, record.holding = dict(allocation), dict(data["holding"])
     record.since_s = since_s
     record.exit_code, record.native = data.get("exit_code"), data.get("native", "")
