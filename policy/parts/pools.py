@@ -8,9 +8,10 @@ on what it was given last); a gang that no single type has room for is left to `
 may mix
 types. GPUs on draining nodes count for the jobs that hold them and for nobody else.
 
-A job whose speed nobody knows counts one a GPU on every type, so it is bound to none (`ANY`) where the cluster can
-carry out gangs of several types: who comes first would else fill the type that everybody picks, and the next be left
-with what is over.
+Two kinds of job are bound to no type (`ANY`), where the cluster can carry out gangs of several types. One whose speed
+nobody knows counts one a GPU on every type: who comes first would else fill the type that everybody picks, and the next
+be left with what is over. And one whose smallest gang is wider than every type, which would else have nothing but what
+all others leave idle: it runs at the pace of its slowest type.
 
 A step is *useful* if it is strictly faster than what the job has; sizes between that are not are skipped. A job
 without a throughput table is taken to scale linearly.
@@ -79,6 +80,7 @@ class Pools:
                 self._rack_size[n.gpu_type] = max(self._rack_size.get(n.gpu_type, 0), racks[n.gpu_type, n.rack])
             elif n.health is Health.DRAIN:
                 draining[n.name] = n.gpu_type
+        self._widest_type = max(self.free.values(), default=0)
         self._spare = sum(self.free.values())  #: of all types together, less what unbound jobs have taken
         self._node_size[ANY] = max(self._node_size.values(), default=0)
         self._rack_size[ANY] = max(self._rack_size.values(), default=0)
@@ -107,9 +109,12 @@ class Pools:
         return found
 
     def _rate(self, job: Job, gpu_type: GpuType, gpus: Gpus) -> float:
-        rate = self.speeds.at(job, gpu_type, gpus) if job.throughput else float(gpus)
-        if rate is None:
-            return 0.0
+        if not job.throughput:
+            rate = float(gpus)
+        elif gpu_type == ANY:
+            rate = min(rate for _, rate in self.speeds.by_types(job, gpus))
+        else:
+            rate = self.speeds.at(job, gpu_type, gpus) or 0.0
         if not self._widest:
             return rate
         if gpus <= self._node_size.get(gpu_type, 0):
@@ -150,7 +155,9 @@ class Pools:
     def _types(self, job: Job) -> tuple[GpuType, ...]:
         types = self.speeds.types(job)
         # Its user's word on types binds a job whatever its speed: of no type, it has no room anywhere.
-        return (ANY,) if self._mixed and not job.throughput and len(types) == len(self.speeds.present) else types
+        if not self._mixed or len(types) < len(self.speeds.present):
+            return types
+        return (ANY,) if not job.throughput or (job.gpus.above(0) or 0) > self._widest_type else types
 
     def next_step(self, job: Job) -> Step | None:
         """The next useful step, whether there is room for it or not; None: more GPUs would not help."""

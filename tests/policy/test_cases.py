@@ -199,3 +199,11 @@ def test_a_job_of_unknown_length_grows_with_what_nobody_else_can_use(policy: str
 def test_equal_tenants_of_unknown_speed_get_equal_gpus_over_two_types(policy: str) -> None:
     assert gpus(run("unknown-speeds-two-types", policy)) == {"a": 3, "b": 3}
     assert gpus(run("unknown-speeds-twelve", policy)) == {"a": 6, "b": 6}
+
+
+@pytest.mark.parametrize("policy", ["max-min", "afs-l", "afs-p", "afs-s", "optimus"])
+def test_a_gang_wider_than_every_type_has_its_turn(policy: str) -> None:
+    """It did while its speed was not known, and waited for ever from when it was measured."""
+    found = gpus(run("gang-wider-than-every-type", policy))
+    assert found["wide"] == 12
+    assert found["e1"] + found["e2"] == 4
