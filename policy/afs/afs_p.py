@@ -120,7 +120,8 @@ def _same(snapshot: Snapshot, jobs: list[Job], units: Mapping[JobName, tuple[int
 def _stage_one(pools: Pools, queue: list[Job], placer: Placer) -> tuple[set[JobName], bool]:
     """Give each its smallest gang, in this order: who can never have it, and whether somebody else has none.
 
-    Nobody takes turns for jobs that can never run, or that only their own tenant's limit holds back.
+    Nobody takes turns for jobs that can never run, that run only on what is left over of several types, or that only
+    their own tenant's limit holds back.
     """
     stuck, crowded = set[JobName](), False
     for job in queue:
@@ -129,7 +130,7 @@ def _stage_one(pools: Pools, queue: list[Job], placer: Placer) -> tuple[set[JobN
             continue
         if pools.fits(job, step):
             pools.give(job, step)
-        elif pools.held_back(job, step) or not placer.possible(job, step.gpus):
+        elif pools.wider(step) or pools.held_back(job, step) or not placer.possible(job, step.gpus):
             stuck.add(job.name)
         else:
             crowded = True

@@ -96,7 +96,9 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     return Proposal(
         allocation=allocation,
         shares={j.name: shares.get(j.name, EMPTY) for j in snapshot.jobs},
-        reasons=_reasons(jobs, allocation, shares, ideal, deviation, real, placer, context),
+        reasons=_reasons(
+            jobs, allocation, shares, ideal, deviation, real, placer, context, max(gpus.values(), default=0)
+        ),
         state={
             **opened(snapshot, ideal, deviation, {j.name: j.tenant for j in jobs}).plain(),
             **turn.plain(allocation),
@@ -298,7 +300,9 @@ def _reasons(
     real: Mapping[str, Mapping[GpuType, int]],
     placer: Placer,
     context: Context,
+    widest: Gpus,
 ) -> dict[JobName, Reason]:
+    """`widest`: GPUs of the type that has the most of them."""
     out: dict[JobName, Reason] = {}
     for job in jobs:
         mine = {t: round(x, 4) for t, x in ideal.get(job.tenant, {}).items() if x > 0}
@@ -318,6 +322,8 @@ def _reasons(
             text = f"{job.tenant} is entitled to {_say(mine)}; this round its whole GPUs go to jobs served less"
             if not got:
                 text = f"{job.tenant} is entitled to {_say(mine)}, less than a gang: it waits, and is owed the more"
+            if job.gpus.min > widest:
+                text = f"no GPU type has {reasons.gpus(job.gpus.min)}: it waits for so many that all others leave over"
             free = placer.free()
             out[job.name] = Reason(Code.WAITS_TURN, text, {"gpus": 0, "held": 0, "free": free, **numbers}, change)
     return out

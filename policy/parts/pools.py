@@ -81,7 +81,8 @@ class Pools:
             elif n.health is Health.DRAIN:
                 draining[n.name] = n.gpu_type
         self._widest_type = max(self.free.values(), default=0)
-        self._spare = sum(self.free.values())  #: of all types together, less what unbound jobs have taken
+        self._whole = {**self.free, ANY: sum(self.free.values())}
+        self._spare = self._whole[ANY]  #: of all types together, less what unbound jobs have taken
         self._node_size[ANY] = max(self._node_size.values(), default=0)
         self._rack_size[ANY] = max(self._rack_size.values(), default=0)
         self._own: dict[JobName, dict[GpuType, int]] = {}
@@ -222,6 +223,10 @@ class Pools:
     def held_back(self, job: Job, step: Step) -> bool:
         """True if only its tenant's limit is in the way of the step."""
         return not self.fits(job, step) and step.add <= self._left(job, step.gpu_type)
+
+    def wider(self, step: Step) -> bool:
+        """True if the step is one that its type had no room for when nothing was taken."""
+        return step.gpus > self._whole[step.gpu_type]
 
     def _stays(self, job: Job, step: Step) -> bool:
         """True for a job that a cap cannot touch: it stays as it is, and so do its tenant's others so far."""

@@ -152,7 +152,7 @@ def _larger_weight(case: Case) -> Iterator[Then]:
 
 
 def _time(case: Case) -> Iterator[Then]:
-    yield Then(case.snapshot, case.policy, rounds=ROUNDS)
+    yield Then(case.snapshot, case.policy, rounds=2 * ROUNDS)  # where many take turns, more than once round
 
 
 def _speed(case: Case) -> Iterator[Then]:

@@ -207,3 +207,9 @@ def test_a_gang_wider_than_every_type_has_its_turn(policy: str) -> None:
     found = gpus(run("gang-wider-than-every-type", policy))
     assert found["wide"] == 12
     assert found["e1"] + found["e2"] == 4
+
+
+@pytest.mark.parametrize("policy", ["oef-cooperative", "gavel-max-min"])
+def test_a_gang_wider_than_every_type_is_not_told_that_its_turn_comes(policy: str) -> None:
+    """Shares are of one type at a time: what is owed of it can never be had as a gang."""
+    assert run("gang-wider-than-every-type", policy).reasons["wide"].text.startswith("no GPU type has 12 GPUs")

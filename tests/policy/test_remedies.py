@@ -59,7 +59,18 @@ def test_what_would_change_it_does(snapshot: Snapshot, policy: str) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "jobs"),
-    [(70000, 12), (70003, 12), (70009, 12), (1006, 14), (1012, 8), (1020, 4), (1043, 15), (3021, 13), (3032, 12)],
+    [
+        (70000, 12),
+        (70003, 12),
+        (70009, 12),
+        (1006, 14),
+        (1012, 8),
+        (1020, 4),
+        (1043, 15),
+        (3021, 13),
+        (3032, 12),
+        (5022, 10),
+    ],
 )
 def test_on_crowded_clusters_what_would_change_it_does(seed: int, jobs: int) -> None:
     for policy in NAMES:
