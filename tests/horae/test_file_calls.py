@@ -30,6 +30,7 @@ NAMED = {
     "horae/arbiter/decide/evidence.py": "the arbiter's state",
     "horae/arbiter/decide/policy_runner.py": "pipes of the policy's process",
     "horae/arbiter/decide/policy_worker.py": "pipes of the policy's process",
+    "horae/arbiter/decide/powerless.py": "who may read Python and Horae, where they are installed",
 }
 #: Functions of `os` that reach files, and methods of paths that no other object of ours has.
 OS = frozenset(

@@ -1,4 +1,4 @@
-"""Policies that a worker process must survive; named by `module:function`."""
+"""Policies that a worker process must survive, named by `module:function`; and what they are asked."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from horae.arbiter.decide import replies
-from policy.model import Decision, Snapshot
+from horae.arbiter.decide.policy_runner import Question
+from policy.model import Cluster, Decision, GpuRange, Job, Node, Snapshot
 from tests.horae.arbiter.site import answer, first_come
+
+SNAPSHOT = Snapshot(
+    Cluster((Node("n1", "k80", 4),), gpu_types=("k80",)),
+    (Job("1", "ann", "ann/a", GpuRange(2, 1, 2), throughput=MappingProxyType({"k80": {1: 1.0}})),),
+)
+
+
+def question(limit_s: float = 60.0) -> Question:
+    return Question("main", SNAPSHOT, "test", {}, 7, limit_s)
 
 
 def well(*asked: Any) -> Decision:

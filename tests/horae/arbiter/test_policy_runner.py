@@ -12,26 +12,16 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import psutil
 import pytest
 
 from horae.arbiter.decide import powerless, replies
-from horae.arbiter.decide.policy_runner import Question, Worker
+from horae.arbiter.decide.policy_runner import Worker
 from policy import catalogue
 from policy.contract import Entry
 from policy.decide import decide
-from policy.model import Cluster, GpuRange, Job, Node, Snapshot
-
-SNAPSHOT = Snapshot(
-    Cluster((Node("n1", "k80", 4),), gpu_types=("k80",)),
-    (Job("1", "ann", "ann/a", GpuRange(2, 1, 2), throughput=MappingProxyType({"k80": {1: 1.0}})),),
-)
-
-
-def question(limit_s: float = 60.0) -> Question:
-    return Question("main", SNAPSHOT, "test", {}, 7, limit_s)
+from tests.horae.arbiter.misbehaving import SNAPSHOT, question
 
 
 @pytest.fixture
@@ -196,7 +186,7 @@ def test_what_would_run_as_root_is_horaes_own(monkeypatch: pytest.MonkeyPatch) -
 def test_where_the_arbiter_is_root_a_policy_is_nobody(tmp_path: Path) -> None:
     """With a Python that everybody may read; it can do nothing to the arbiter, and sees nothing of its environment."""
     source = """
-        from tests.horae.arbiter.test_policy_runner import question
+        from tests.horae.arbiter.misbehaving import question
         from horae.arbiter.decide.policy_runner import Worker
         worker = Worker("tests.horae.arbiter.misbehaving:tells_who_it_is")
         answer = worker.ask(question())
