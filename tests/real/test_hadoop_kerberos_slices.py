@@ -190,7 +190,9 @@ def _nowhere(tokens: list[HdfsToken], lab: Path, hdfs: Hdfs, folder: str) -> Non
         looked += os.fsencode(lab) in said
         assert not any(secret in said for secret in secrets), f"{line.parent} has a token in its arguments"
     assert looked > 4, "the daemons and the workers are among them"
-    logs = [path for path in lab.rglob("*") if path.is_file() and {"log", "logs"} & set(path.relative_to(lab).parts)]
+    # Not by `rglob`: folders of containers that end meanwhile are an error to it.
+    below = [Path(folder, name) for folder, _, names in os.walk(lab) for name in names]
+    logs = [path for path in below if path.is_file() and {"log", "logs"} & set(path.relative_to(lab).parts)]
     assert any("resourcemanager" in path.name for path in logs)
     assert any(path.name == "AppMaster.stderr" for path in logs)
     for path in logs:

@@ -304,14 +304,15 @@ def test_a_stop_that_was_asked_for_survives_the_arbiter(cluster: Driver) -> None
 
 def _until_saved(cluster: Private, partition: str, job: str) -> None:
     """slurmctld writes its state with a delay: until the test's partition, and the job as it is now, are on disk."""
-    folder, since = cluster.lab.folder, time.time()
+    folder, since = cluster.lab.folder / "state", time.time()
     cluster.lab.run(["scontrol", "update", f"jobid={job}", "JobName=steady"])  # else it may have nothing to write
 
     def saved() -> bool:
-        files = {path.name: path for path in folder.rglob("*_state")}
-        if not {"part_state", "job_state"} <= set(files):
+        try:
+            partitions, jobs_s = (folder / "part_state").read_bytes(), (folder / "job_state").stat().st_mtime
+        except FileNotFoundError:  # slurmctld is putting another in its place
             return False
-        return partition.encode() in files["part_state"].read_bytes() and files["job_state"].stat().st_mtime > since
+        return partition.encode() in partitions and jobs_s > since
 
     wait_for("slurmctld has saved its state", saved, 60)
 
