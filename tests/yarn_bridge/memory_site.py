@@ -10,9 +10,9 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
-from horae.port import PortError, TryLater, attend
+from horae.port import JobState, PortError, TryLater, attend
 from horae.spec import JobSpec
-from policy.model import GpuRange
+from policy.model import Allocation, GpuRange
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.errors import Exists, Gone
 from yarn_bridge.clients.hdfs import Status
@@ -337,6 +337,15 @@ class Site:
             self.now_s += 3.0
             seen = attend(self.port)
         return next(each for each in seen.jobs if each.id == job)
+
+    def running(self, allocation: Allocation) -> list[str]:
+        """`job` is handed in, started there and runs; its containers."""
+        self.port.submit("job", SPEC)
+        self.port.start("job", allocation, 1)
+        self.look()
+        names = self.register()
+        assert self.look().state is JobState.RUNNING
+        return names
 
     def register(self, job: str = "job") -> list[str]:
         """The workers come to the gate; their containers."""

@@ -145,11 +145,7 @@ def test_a_node_that_came_later_is_reached_by_a_new_service(site: Site) -> None:
 
 def test_a_service_is_made_anew_before_its_token_ends() -> None:
     site = Site(token_life_s=1000.0)
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 2}, 1)
-    site.look()
-    names = site.register()
-    assert site.look().state is JobState.RUNNING
+    names = site.running({"n1": 2})
     site.now_s += 690.0
     assert (site.look().state, site.gate()["state"]) == (JobState.STOPPING, "stop")
     site.acknowledge(names, 1, "stopped", 86, step=40.0)
@@ -237,11 +233,7 @@ def test_an_arbiter_that_fails_at_any_write_goes_on(site: Site, verb: str, write
 @pytest.mark.parametrize("writes", range(3))
 def test_an_arbiter_killed_at_any_write_of_a_resize_goes_on(site: Site, writes: int) -> None:
     """Once all have left: YARN is told first, then the record is written."""
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    first = site.register()
-    assert site.look().state is JobState.RUNNING
+    first = site.running({"n1": 1})
     site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
     site.acknowledge(first, 1, "stopped", 86, step=7.0)
     site.hdfs.writes_left = writes

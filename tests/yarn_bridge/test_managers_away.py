@@ -86,11 +86,7 @@ def test_a_manager_that_cannot_list_its_nodes_now_loses_no_job(site: Site, monke
 
 def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
     """Started anew, it knows a node only when that has come back."""
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    site.register()
-    assert site.look().state is JobState.RUNNING
+    site.running({"n1": 1})
     site.yarn.hosts = ["n2"]
     for _ in range(10):
         site.now_s += 10.0
@@ -109,11 +105,7 @@ def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
 
 def test_a_manager_that_is_not_active_yet_loses_no_job(site: Site) -> None:
     """It waits for its state store, answers, and knows neither nodes nor applications: however long that takes."""
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    site.register()
-    assert site.look().state is JobState.RUNNING
+    site.running({"n1": 1})
     services, site.yarn.services = site.yarn.services, {}
     site.yarn.hosts, site.yarn.ha_state = [], "INITIALIZING"
     for _ in range(10):
@@ -132,11 +124,7 @@ def test_a_manager_that_is_not_active_yet_loses_no_job(site: Site) -> None:
 
 
 def test_a_manager_whose_state_is_gone_costs_a_restart_and_says_so(site: Site) -> None:
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    site.register()
-    assert site.look().state is JobState.RUNNING
+    site.running({"n1": 1})
     site.yarn.services.clear()
     lost = site.look()
     assert (lost.state, dict(lost.allocation)) == (JobState.LOST, {})

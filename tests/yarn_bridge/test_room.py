@@ -195,11 +195,7 @@ def test_what_real_schedulers_say_of_a_gang_that_waits() -> None:
 
 
 def test_gpus_that_were_given_back_are_free_though_their_node_has_not_told_yet(site: Site) -> None:
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 3}, 1)
-    site.look()
-    names = site.register()
-    assert site.look().state is JobState.RUNNING
+    names = site.running({"n1": 3})
     site.yarn.lag["n1"] = 3  # what the node will show when the service has none any more
     site.port.checkpoint_and_stop("job", 5.0)
     site.acknowledge(names, 1, "stopped", 86, 1.0)
@@ -214,11 +210,7 @@ def test_gpus_that_were_given_back_are_free_though_their_node_has_not_told_yet(s
 
 def test_what_a_resize_gave_back_is_free_though_its_node_has_not_told_yet(site: Site) -> None:
     """Else it is somebody else's for a moment, and a policy gives the job back what it has just taken."""
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 3}, 1)
-    site.look()
-    names = site.register()
-    assert site.look().state is JobState.RUNNING
+    names = site.running({"n1": 3})
     site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
     site.acknowledge(names, 1, "stopped", 86, 1.0)
     site.yarn.lag["n1"] = 2  # what the node will show when two of the three have gone
@@ -280,11 +272,7 @@ def test_a_node_that_does_not_tell_its_name_any_more_is_not_offered_until_it_doe
 
 
 def test_a_job_whose_workers_cannot_be_sent_to_nodes_any_more_gets_another_service(site: Site) -> None:
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    names = site.register()
-    assert site.look().state is JobState.RUNNING
+    names = site.running({"n1": 1})
     site.port.checkpoint_and_stop("job", 5.0)
     site.acknowledge(names, 1, "stopped", 86, 1.0)
     assert site.look().state is JobState.STOPPED

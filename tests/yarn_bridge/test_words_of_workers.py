@@ -68,11 +68,7 @@ def test_a_log_of_which_a_part_is_short_is_read_on_from_there(site: Site, monkey
 
 def test_what_workers_say_is_read_again_until_it_was_read(site: Site) -> None:
     """Its folder changed once, and for some rounds what changed could not be read."""
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1}, 1)
-    site.look()
-    names = site.register()
-    assert site.look().state is JobState.RUNNING
+    names = site.running({"n1": 1})
     site.hdfs.hidden = "/acks/"
     site.acknowledge(names, 1, "completed", 0, step=7.0)
     for _ in range(4):
@@ -99,11 +95,7 @@ def test_a_record_that_changed_is_read_again_until_it_was_read(site: Site) -> No
 
 
 def test_checkpoints_that_fail_are_told_while_they_do(site: Site) -> None:
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 1, "n2": 1}, 1)
-    site.look()
-    names = site.register()
-    assert site.look().state is JobState.RUNNING
+    names = site.running({"n1": 1, "n2": 1})
     value = {"epoch": 1, "state": "running", "exit_code": 0, "checkpoint": None, "time_s": 1.0}
     site.tell(f"acks/{names[0]}", {**value, "text": "the quota of space there is used up"})
     told = site.look()
