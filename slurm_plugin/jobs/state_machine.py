@@ -181,7 +181,7 @@ def _running(
     if memo.launches and row.start_s is not None and now_s - row.start_s > _SOUND_S:
         memo = replace(memo, launches=0)
     steps: list[Step] = []
-    if ours and row.preempt_s and not memo.stop:
+    if ours and row.preempt_s and not memo.stop and not keeps_shape(row):  # else its end is Slurm's own
         memo = replace(memo, stop=Stop(now_s, max(row.preempt_s - now_s, 1.0), row.restarts))
     if memo.stop is None:
         return JobState.RUNNING, memo, tuple(steps)

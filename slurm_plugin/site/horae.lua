@@ -81,8 +81,9 @@ local function gpus_of(text)
   for _, item in ipairs(split(text, ",")) do
     local rest = string.match(item, "^gres[:/]gpu(.*)$") or string.match(item, "^gpu(.*)$")
     if rest then
-      local kind, count = string.match(rest, "^[:/](%d*[%a_][%w_%-%.]*)[:=]?(%d*)$")
-      if not kind then count = string.match(rest, "^[:=](%d+)$") end
+      -- a type may be digits alone (gpu:3090:2); without a count behind it those are the count
+      local kind, count = string.match(rest, "^[:/]([%w_%-%.]+)[:=](%d+)$")
+      if not kind then kind, count = string.match(rest, "^[:/](%d*[%a_][%w_%-%.]*)$"), string.match(rest, "^[:=](%d+)$") end
       total = (total or 0) + (tonumber(count) or 1)
       prefix = string.match(item, "^gres[:/]gpu") -- the release's own spelling
       if kind then types[#types + 1] = kind end
@@ -258,6 +259,7 @@ end
 
 local function submit(jd, uid)
   local config = M.config
+  if given(jd.admin_comment) then jd.admin_comment = string.gsub(jd.admin_comment, ADMIN_TAG, "horae-") end -- no tag
   local hold = alive(config)
   if not hold then return slurm.SUCCESS end
   local managed, mixed = managed_partition(config, hold, jd.partition)
@@ -281,7 +283,7 @@ local function submit(jd, uid)
   local changes_shape = elastic(jd)
   if not changes_shape then tag = tag .. shape_of(jd, request) end
   if has_deadline(jd) then -- a begin time after it would be refused
-    jd.priority, tag = 0, tag .. ",held=1"
+    if jd.priority ~= 0 then jd.priority, tag = 0, tag .. ",held=1" end -- a hold of its user's is his
   else
     jd.begin_time = os.time() + PARKED_S -- and who held it by --hold holds it beside that
   end
@@ -301,10 +303,7 @@ end
 
 -- Tagged, told of where the spool is, and noticed.
 function M.taken(config, jd, tag)
-  if given(jd.admin_comment) then -- what stands there already is no tag of ours
-    tag = string.gsub(jd.admin_comment, ADMIN_TAG, "") .. " " .. tag
-  end
-  jd.admin_comment = tag
+  jd.admin_comment = given(jd.admin_comment) and jd.admin_comment .. " " .. tag or tag
   if M.environment then M.environment(jd, tag) end
   local events = io.open(config.spool .. "/events", "a")
   if events then events:write("submit\n"); events:close() end

@@ -72,6 +72,15 @@ def test_rows_mean(changes: dict[str, Any], memo: Memo, state: str, steps: str) 
     assert shown(look(memo, **changes)) == (JobState(state), steps)
 
 
+@pytest.mark.parametrize(("tag", "state"), [(ROW.admin_comment, "stopping"), (OWN, "running")])
+def test_only_who_can_checkpoint_is_asked_to_before_slurm_preempts_it(tag: str, state: str) -> None:
+    """A script without a trap would die of the request, failed instead of preempted."""
+    verdict = look(Memo("7.abc", (RAN,)), **RUNNING, admin_comment=tag, preempt_s=NOW + 20)
+    assert verdict.job is not None
+    assert verdict.job.state == state
+    assert any(step.ask for step in verdict.steps) is (state == "stopping")
+
+
 def test_exit_86_where_the_site_does_not_hold_is_brought_back_at_once() -> None:
     facts = replace(FACTS, exit_hold=frozenset())
     verdict = look(Memo("7.abc", (RAN,)), facts, **{**ENDED, "exit_status": 86 << 8})

@@ -164,6 +164,25 @@ def left(site: Site) -> float:
     return look.now_s
 
 
+def test_a_job_that_keeps_its_shape_is_asked_to_leave_by_nobody(site: Site) -> None:
+    """The signal would end it. A start of it that Slurm has not followed is taken back."""
+    parked = {"priority": 9, "reason": "BeginTime", "eligible_s": time.time() + 366 * 86400.0}
+    site.slurm.rows = {
+        number: replace(row, admin_comment=f"{row.admin_comment},shape=own", **parked)  # type: ignore[arg-type]
+        for number, row in site.slurm.rows.items()
+    }
+    attend(site.port)
+    assert not site.start(1)
+    site.slurm.run("1", "2")
+    attend(site.port)
+    site.slurm.said.clear()
+    errors = site.port.stop_many([(job, 10.0) for job in site.jobs])
+    assert {job: type(error) for job, error in errors.items()} == dict.fromkeys(site.jobs[:2], Never)
+    attend(site.port)
+    assert [what for what in site.slurm.said if what.startswith("signal")] == []
+    assert "hold 3" in site.slurm.said
+
+
 def test_those_that_left_together_start_together_once_the_second_is_over(site: Site) -> None:
     left_s, times = left(site), list[float]()
     site.slurm.before = lambda what: times.append(time.time())

@@ -13,7 +13,7 @@ from horae.journal import Kind
 from horae.journal.store import rebuilt
 from horae.port import JobState, Observation
 from horae.views.status import status_of
-from tests.horae.arbiter.site import ANN, BEN, Site, Time, equal_shares, spec
+from tests.horae.arbiter.site import ANN, BEN, Site, Time, config, equal_shares, spec
 
 
 def test_a_job_is_submitted_started_and_completed(tmp_path: Path) -> None:
@@ -43,6 +43,25 @@ def test_an_arrival_shrinks_a_running_job_by_checkpoint_and_restart(tmp_path: Pa
     assert 1.0 <= record.restart_cost_s <= 3.0
     site.until(first, JobState.COMPLETED, patience_s=1000)
     site.until(second, JobState.COMPLETED, patience_s=1000)
+    assert site.world.refusals == [] and site.world.violations == []
+
+
+@pytest.mark.parametrize("gpus", [4, 6])
+def test_a_job_that_cannot_leave_stays_on_nodes_that_are_its_pools_no_more(tmp_path: Path, gpus: int) -> None:
+    """All of its nodes, or one: it would look as if it held nothing, or less, and be asked to leave for its own good."""
+    site = Site(tmp_path)
+    (job,) = site.commands.submit([spec("rigid", gpus, checkpoint=None)], ANN)
+    held = dict(site.until(job, JobState.RUNNING).allocation)
+    assert "n1" in held
+    site.close()
+    site.config = config(tmp_path, pools=[{"name": "main", "nodes": "n[2-4]"}])
+    site.open()
+    (other,) = site.commands.submit([spec("other", 8)], BEN)
+    site.until(other, JobState.RUNNING)
+    site.run(30)
+    record = site.job(job)
+    assert (record.state, record.epoch, dict(record.allocation)) == (JobState.RUNNING, 1, held)
+    assert not [event for event in site.journal.history(job=job) if event.data.get("verb") == "stop"]
     assert site.world.refusals == [] and site.world.violations == []
 
 
