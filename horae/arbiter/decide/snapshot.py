@@ -103,7 +103,7 @@ def movable(record: JobRecord) -> bool:
 
 
 def stands_elsewhere(record: JobRecord, known: Collection[NodeName]) -> bool:
-    """Whether it holds GPUs that are not its pool's, and cannot leave them: without those it would look as if it waited,
+    """Whether it holds GPUs that are not its pool's, and cannot leave them: without those it would seem to wait,
     and be moved."""
     return record.state.holds and not record.allocation.keys() <= set(known) and not movable(record)
 

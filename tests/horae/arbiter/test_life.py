@@ -48,7 +48,7 @@ def test_an_arrival_shrinks_a_running_job_by_checkpoint_and_restart(tmp_path: Pa
 
 @pytest.mark.parametrize("gpus", [4, 6])
 def test_a_job_that_cannot_leave_stays_on_nodes_that_are_its_pools_no_more(tmp_path: Path, gpus: int) -> None:
-    """All of its nodes, or one: it would look as if it held nothing, or less, and be asked to leave for its own good."""
+    """All of its nodes, or one: it would seem to hold nothing, or less, and be asked to leave for its own good."""
     site = Site(tmp_path)
     (job,) = site.commands.submit([spec("rigid", gpus, checkpoint=None)], ANN)
     held = dict(site.until(job, JobState.RUNNING).allocation)
