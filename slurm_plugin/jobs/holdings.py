@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from horae.port import ObservedJob
-from policy.model import Allocation, Health, Node
+from horae.spec import JobSpec
+from policy.model import Allocation, Gpus, Health, Node, Shape
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.record import Grant
 from slurm_plugin.records import Facts, JobRow, NodeRow
@@ -114,10 +115,9 @@ def nodes_of(
             memory[node] = memory.get(node, 0.0) + (row.alloc_memory or 0) / len(row.nodes)
     nodes = []
     for at in rows:
-        if not at.gpu_types:
+        kind, total = _planned(at)
+        if not total:
             continue
-        kind = max(at.gpu_types, key=lambda name: at.gpu_types[name])
-        total = at.gpu_types[kind]
         nodes.append(
             Node(
                 name=at.name,
@@ -135,6 +135,30 @@ def nodes_of(
             )
         )
     return tuple(sorted(nodes, key=lambda node: node.wake_s))  # of equal nodes those that are awake come first
+
+
+def could_hold(spec: JobSpec, rows: Sequence[NodeRow], memory_counts: bool) -> bool:
+    """Whether a job that keeps its own shape fits on these nodes as we see them, were all of them idle and healthy."""
+    shape = spec.shape or Shape()
+    least = shape.gpus_per_node or 1
+    sizes = [
+        count
+        for at in rows
+        for kind, count in (_planned(at),)
+        if count >= least
+        and (not spec.gpu_types or kind in spec.gpu_types)
+        and set(shape.features) <= set(at.features)
+        and (shape.cpus_per_node or 0) <= at.cpus_total
+        and (not memory_counts or (shape.memory_per_node or 0) <= at.memory)
+    ]
+    largest = sorted(sizes, reverse=True)[: shape.nodes]
+    return len(largest) >= (shape.nodes or 1) and sum(largest) >= spec.gpus.min
+
+
+def _planned(row: NodeRow) -> tuple[str, Gpus]:
+    """The type that most of a node's GPUs are of, and how many: GPUs of another are Slurm's own."""
+    kind = max(row.gpu_types, key=lambda name: row.gpu_types[name], default="")
+    return kind, row.gpu_types.get(kind, 0)
 
 
 def health(state: str) -> Health:

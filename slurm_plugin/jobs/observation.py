@@ -21,7 +21,7 @@ from slurm_plugin.jobs import holdings, limits, state_machine
 from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.jobs.record import Memo, Memories
-from slurm_plugin.jobs.specification import port_id
+from slurm_plugin.jobs.specification import keeps_shape, port_id
 from slurm_plugin.jobs.waiting import Arrivals, awaited, is_ours, waits_for_us
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
@@ -64,7 +64,8 @@ class Observer:
         self.jobs: dict[JobId, ObservedJob] = {}
         self.node_gpus: dict[str, int] = {}
         self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
-        self.moved: dict[JobId, JobRow] = {}  #: that an administrator took to a partition that is not managed
+        #: that are Slurm's own now, though they wait for us, and why
+        self.moved: dict[JobId, tuple[JobRow, str]] = {}
         self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._absent = Absent(memories)
         self._arrivals = Arrivals()
@@ -146,6 +147,7 @@ class Observer:
             if verdict.memo.stop is not None and verdict.memo.stop.stay:
                 look.staying.append((row, verdict.memo))
         jobs |= self._absent_ones(before, facts, look)
+        self._find_beyond(jobs, node_rows, facts)
         ours = frozenset(jobs)
         if held := holdings.unseen(node_rows, self.rows, ours):  # their partition was edited away under them
             node_rows += holdings.out_of_bounds(self._client.nodes(()), held)
@@ -183,7 +185,9 @@ class Observer:
     def _absent_ones(self, before: dict[JobId, JobRow], facts: Facts, look: Look) -> dict[JobId, ObservedJob]:
         """Jobs that the read does not show: those that are over, and as last seen those that Slurm has all the same."""
         sources = Sources(self._standing, self._client.ended if facts.accounting else None, self._spool.forget)
-        present = {job: row.id for job, row in (self.rows | self.moved).items()}
+        present = {
+            job: row.id for job, row in (*self.rows.items(), *((job, row) for job, (row, _) in self.moved.items()))
+        }
         found: dict[JobId, ObservedJob] = {}
         try:
             found = {job.id: job for job in self._absent.look(present, sources, self._options.partitions, look.now_s)}
@@ -219,10 +223,24 @@ class Observer:
         if missing and self._options.partitions:
             elsewhere = {port_id(row): row for row in self._client.jobs(())}
             self.moved |= {
-                job: elsewhere[job]
+                job: (elsewhere[job], f"is in partition {elsewhere[job].partition}, and Slurm's there")
                 for job in missing
                 if job in elsewhere and is_ours(elsewhere[job], self._memories.get(job), self._options)
             }
+
+    def _find_beyond(self, jobs: Mapping[JobId, ObservedJob], nodes: Sequence[NodeRow], facts: Facts) -> None:
+        """Jobs in a shape of their own that fit nowhere as we see the nodes, and that Slurm took all the same: GPUs of
+        the lesser type of a node, or words that the module understands otherwise. We would never start them."""
+        fits: dict[object, bool] = {}
+        for job, seen in jobs.items():
+            row, spec = self.rows[job], seen.spec
+            if seen.state is not JobState.QUEUED or spec is None or not keeps_shape(row) or not nodes:
+                continue
+            what = (spec.shape, spec.gpu_types, spec.gpus.min)
+            if what not in fits:
+                fits[what] = holdings.could_hold(spec, nodes, facts.memory_counts)
+            if not fits[what] and waits_for_us(row, self._memories.get(job), self._options):
+                self.moved[job] = row, "fits on no nodes as Horae sees them, and is Slurm's own"
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
         rows = self._client.jobs(self._options.partitions)

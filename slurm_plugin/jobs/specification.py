@@ -34,7 +34,10 @@ def tag_of(row: JobRow) -> Tag | None:
     now = row.gpus_total or (row.gpus_per_node or 0) * row.num_nodes
     if tag is None or not tag.own_shape or now in {0, tag.gpus}:
         return tag
-    return replace(tag, gpus=now, nodes=row.num_nodes, per_node=row.gpus_per_node, fixed_nodes=not row.gpus_total)
+    cpus = tag.node_cpus if tag.nodes == row.num_nodes else None  # of tasks that are spread otherwise now
+    return replace(
+        tag, gpus=now, nodes=row.num_nodes, per_node=row.gpus_per_node, fixed_nodes=not row.gpus_total, node_cpus=cpus
+    )
 
 
 def requested(row: JobRow, tag: Tag | None) -> Gpus | None:

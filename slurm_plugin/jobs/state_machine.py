@@ -32,7 +32,7 @@ from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, tag_of
-from slurm_plugin.jobs.waiting import WAITING, begins_s, parked
+from slurm_plugin.jobs.waiting import WAITING, begins_s, held_by_others, parked, who_holds
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, fold
 from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
@@ -230,6 +230,8 @@ def _waiting(
         steps = (Step("nobody granted it GPUs", (hold(row.id),)),)
         memo = replace(memo, held_s=now_s)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
+    if held_by_others(row, memo):
+        blocked = Blocked(BlockKind.HELD, who_holds(row), alone=True)
     last = memo.grant
     if last is not None and last.recalled and last.restarts == row.restarts:
         return JobState.STOPPED, memo, steps, blocked

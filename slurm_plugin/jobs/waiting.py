@@ -31,6 +31,12 @@ def held_by_others(row: JobRow, memo: Memo) -> bool:
     return keeps_shape(row) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _PARKED_S
 
 
+def who_holds(row: JobRow) -> str:
+    """Of one that others hold, for people."""
+    who = "Slurm, for its exit code (RequeueExitHold)," if row.state == "SPECIAL_EXIT" else "another than Horae"
+    return f"{who} holds it, and it is left so: `scontrol release {row.id}` ends it"
+
+
 def _arrived_held(row: JobRow) -> bool:
     tag = parse_tag(row.admin_comment)
     return tag is not None and tag.held

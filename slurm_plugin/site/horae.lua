@@ -148,7 +148,9 @@ local function request_of(jd)
   end
   if not total or total < 1 then return nil end
   local cpus = least(jd.cpus_per_task, nil)
-  local node_cpus = (by_node or (nodes == 1 and tasks) or 1) * (cpus or 1)
+  -- all its tasks are on one node only where it is to have no more: else Slurm spreads them
+  local alone = fixed and nodes == 1 and least(jd.max_nodes, 1) == 1
+  local node_cpus = (by_node or (alone and tasks) or 1) * (cpus or 1)
   cpus = cpus and cpus * tasks or (tasks > nodes and tasks or nil)
   local asked = least(jd.min_cpus, nil)
   if asked and asked > math.max(cpus or 1, nodes) then cpus = asked end

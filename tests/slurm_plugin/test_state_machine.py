@@ -245,7 +245,8 @@ def test_a_rigid_job_that_an_administrator_reshapes_is_planned_as_it_stands(
     spec = verdict.job.spec
     assert spec is not None
     assert (spec.gpus.requested, spec.gpus.min) == (gpus, gpus)
-    assert spec.shape == Shape(nodes, per_node, 12, 2000 << 20, ("ib",), True)
+    cpus = 12 if now["num_nodes"] == 2 else None
+    assert spec.shape == Shape(nodes, per_node, cpus, 2000 << 20, ("ib",), True)
 
 
 @pytest.mark.parametrize("reason", ["BeginTime", "None"])

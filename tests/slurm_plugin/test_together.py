@@ -183,6 +183,21 @@ def test_a_job_that_keeps_its_shape_is_asked_to_leave_by_nobody(site: Site) -> N
     assert "hold 3" in site.slurm.said
 
 
+def test_who_fits_on_no_nodes_is_slurms_own(site: Site) -> None:
+    """It was taken at submission, so Slurm can run it; we never would."""
+    parked = {"priority": 9, "reason": "BeginTime", "eligible_s": time.time() + 366 * 86400.0}
+    for number, types in (("1", "v100"), ("2", "p4")):
+        tag = f"horae=j{number},gpus=1,nodes=1,types={types},shape=own,per=1,fixed=1"
+        site.slurm.rows[number] = replace(site.slurm.rows[number], admin_comment=tag, **parked)  # type: ignore[arg-type]
+    (due,) = site.port.observe().due
+    assert (due.job, due.what) == ("2.j2", "fits on no nodes as Horae sees them, and is Slurm's own")
+    site.slurm.said.clear()
+    assert site.port.follow_up(["2.j2"]) == {}
+    assert site.slurm.said == ["update 2"]
+    seen = attend(site.port)
+    assert ([job.id for job in seen.jobs], seen.due) == (["1.j1", "3.j3"], ())
+
+
 def test_those_that_left_together_start_together_once_the_second_is_over(site: Site) -> None:
     left_s, times = left(site), list[float]()
     site.slurm.before = lambda what: times.append(time.time())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from horae.port import BlockKind
 from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
@@ -81,6 +82,21 @@ def test_what_an_administrator_holds_is_told_apart() -> None:
     parked = replace(ROW, eligible_s=NOW + 366 * 86400.0)
     assert held_by_others(parked, Memo("7.abc"))
     assert not held_by_others(parked, Memo("7.abc", held_s=NOW))
+
+
+@pytest.mark.parametrize("state", ["PENDING", "SPECIAL_EXIT"])
+def test_who_is_held_by_others_is_blocked_in_words(state: str) -> None:
+    """Of a rigid job that left with 86 Slurm itself is the other: it is not started again."""
+    changes = {**PARKED, "priority": 0, "reason": "JobHeldUser", "eligible_s": None, "state": state}
+    verdict = look(Memo("7.abc"), **changes)
+    assert verdict.job is not None
+    assert verdict.job.blocked is not None
+    assert verdict.job.blocked.kind is BlockKind.HELD
+    assert "`scontrol release 7` ends it" in verdict.job.blocked.text
+    assert ("exit code" in verdict.job.blocked.text) is (state == "SPECIAL_EXIT")
+    ours = look(Memo("7.abc", held_s=NOW), **changes)
+    assert ours.job is not None
+    assert ours.job.blocked is None
 
 
 def test_our_own_hold_is_ours_until_it_is_seen_to_be_over() -> None:

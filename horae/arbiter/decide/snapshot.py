@@ -19,7 +19,7 @@ from horae.config import Config, Pool
 from horae.journal import JobRecord, Ledger
 from horae.journal.codec import restore
 from horae.journal.measured import Measurement
-from horae.port import JobId, JobState, Observation, backoff_s
+from horae.port import BlockKind, JobId, JobState, Observation, backoff_s
 from policy import bounds, catalogue
 from policy.model import (
     EMPTY,
@@ -139,6 +139,7 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and record.hold_why is None
         and not record.state.ended
         and not record.spec.without_gpus
+        and (record.blocked is None or record.blocked["kind"] != BlockKind.HELD)
         and (record.aside is None or not is_aside(record, now_s))
         and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )

@@ -11,8 +11,9 @@ from horae.cli.options import kind_of
 from horae.fake import FakePort
 from horae.journal import Kind
 from horae.journal.store import rebuilt
-from horae.port import JobState, Observation
+from horae.port import Blocked, BlockKind, JobState, Observation
 from horae.views.status import status_of
+from horae.views.watch import explained
 from tests.horae.arbiter.site import ANN, BEN, Site, Time, config, equal_shares, spec
 
 
@@ -63,6 +64,20 @@ def test_a_job_that_cannot_leave_stays_on_nodes_that_are_its_pools_no_more(tmp_p
     assert (record.state, record.epoch, dict(record.allocation)) == (JobState.RUNNING, 1, held)
     assert not [event for event in site.journal.history(job=job) if event.data.get("verb") == "stop"]
     assert site.world.refusals == [] and site.world.violations == []
+
+
+def test_a_job_that_is_held_in_the_cluster_takes_nothing_from_others(tmp_path: Path) -> None:
+    """Its owner or an administrator holds it there: its GPUs would wait with it, idle, for ever."""
+    site = Site(tmp_path)
+    held = site.world.submit("held", spec("held", 16, steps=4000, owner="ann"))
+    held.blocked = Blocked(BlockKind.HELD, "held by its owner")
+    site.run(2)
+    (other,) = site.commands.submit([spec("other", 4, steps=20)], BEN)
+    site.until(other, JobState.COMPLETED)
+    assert site.job("held").state is JobState.QUEUED
+    assert "held by its owner" in str(explained(site.core, "held").causes)
+    held.blocked = None
+    site.until("held", JobState.RUNNING)
 
 
 class Passing(Time):
