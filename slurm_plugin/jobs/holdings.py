@@ -140,19 +140,21 @@ def nodes_of(
 def could_hold(spec: JobSpec, rows: Sequence[NodeRow], memory_counts: bool) -> bool:
     """Whether a job that keeps its own shape fits on these nodes as we see them, were all of them idle and healthy."""
     shape = spec.shape or Shape()
-    least = shape.gpus_per_node or 1
-    sizes = [
-        count
-        for at in rows
-        for kind, count in (_planned(at),)
-        if count >= least
-        and (not spec.gpu_types or kind in spec.gpu_types)
-        and set(shape.features) <= set(at.features)
-        and (shape.cpus_per_node or 0) <= at.cpus_total
-        and (not memory_counts or (shape.memory_per_node or 0) <= at.memory)
-    ]
+    sizes = [_planned(at)[1] for at in rows if _suits(at, shape, spec.gpu_types, memory_counts)]
     largest = sorted(sizes, reverse=True)[: shape.nodes]
     return len(largest) >= (shape.nodes or 1) and sum(largest) >= spec.gpus.min
+
+
+def _suits(row: NodeRow, shape: Shape, gpu_types: Sequence[str], memory_counts: bool) -> bool:
+    kind, count = _planned(row)
+    memory = shape.memory_per_node if memory_counts else None
+    return (
+        count >= (shape.gpus_per_node or 1)
+        and (not gpu_types or kind in gpu_types)
+        and set(shape.features) <= set(row.features)
+        and (shape.cpus_per_node or 0) <= row.cpus_total
+        and (memory or 0) <= row.memory
+    )
 
 
 def _planned(row: NodeRow) -> tuple[str, Gpus]:
