@@ -5,7 +5,8 @@ The user's word: `horae:` and `name=value` pairs joined by commas, anywhere in t
 
 The module's tag, in admin_comment, written once: `horae=NONCE` and the request as it was before it was made
 reshapeable: `horae=6f1c..,gpus=4,nodes=2,types=v100,cpus=16,mem=64000`. A job that keeps its own shape was not changed;
-its tag says so, and what it asks of its nodes: `..,shape=own,per=2,fixed=1,nodecpus=8,alone=1,features=ib/nvme`.
+its tag says so, and what it asks of its nodes: `..,shape=own,per=2,fixed=1,nodecpus=8,alone=1,features=ib/nvme`,
+`any=v100/k80` (one of these), `on=n[1-2/7]`, `off=n9` (by name, with slashes for commas).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Tag:
     node_cpus: int | None = None
     alone: bool = False  #: --exclusive
     held: bool = False  #: waits held, not parked: it has a deadline
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()  #: and `any v100,k80`, `on n[1-2,7]`, `off n9`: words that Slurm's features are not
     mail: int = 0  #: what its user wants to be written about, in Slurm's bits
 
 
@@ -141,7 +142,10 @@ def parse_tag(admin_comment: str) -> Tag | None:
         node_cpus=_digits(pairs, "nodecpus"),
         alone=pairs.get("alone") == "1",
         held=pairs.get("held") == "1",
-        features=tuple(part for part in pairs.get("features", "").split("/") if part),
+        features=(
+            *(part for part in pairs.get("features", "").split("/") if part),
+            *(f"{word} {pairs[word].replace('/', ',')}" for word in ("any", "on", "off") if pairs.get(word)),
+        ),
     )
 
 

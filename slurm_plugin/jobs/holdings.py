@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from horae.port import ObservedJob
 from horae.spec import JobSpec
 from policy.model import Allocation, Gpus, Health, Node, Shape
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.record import Grant
-from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.records import Facts, JobRow, NodeRow, expand
 
 #: states of a job that has nodes
 HOLDING = frozenset(
@@ -95,9 +96,14 @@ def out_of_bounds(rows: Sequence[NodeRow], names: frozenset[str]) -> list[NodeRo
 
 
 def nodes_of(
-    rows: Sequence[NodeRow], jobs: Mapping[str, JobRow], ours: frozenset[str], facts: Facts
+    rows: Sequence[NodeRow],
+    jobs: Mapping[str, JobRow],
+    ours: frozenset[str],
+    facts: Facts,
+    words: Collection[str] = (),
 ) -> tuple[Node, ...]:
-    """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own.
+    """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own. `words`:
+    what jobs ask of nodes beside their features (`comment.py`); a node has those that are true of it.
 
     A job that ended after the jobs were read and before the nodes were is counted as idle and as ours: never more than
     the node has, or it would be another node for one look, which ends rounds before their time.
@@ -127,7 +133,7 @@ def nodes_of(
                 health=health(at.state),
                 foreign=min(max(at.used - gpus.get(at.name, 0), 0), total),
                 cpus=min(at.cpus_idle + cpus.get(at.name, 0.0), float(at.cpus_total)),
-                features=tuple(feature for feature in at.features if feature),
+                features=(*filter(None, at.features), *(word for word in words if _has(at, word))),
                 memory=int(min(at.memory - at.memory_used + memory.get(at.name, 0.0), at.memory))
                 if facts.memory_counts
                 else None,
@@ -151,10 +157,24 @@ def _suits(row: NodeRow, shape: Shape, gpu_types: Sequence[str], memory_counts: 
     return (
         count >= (shape.gpus_per_node or 1)
         and (not gpu_types or kind in gpu_types)
-        and set(shape.features) <= set(row.features)
+        and all(_has(row, word) for word in shape.features)
         and (shape.cpus_per_node or 0) <= row.cpus_total
         and (memory or 0) <= row.memory
     )
+
+
+def _has(row: NodeRow, word: str) -> bool:
+    kind, _, names = word.partition(" ")
+    if not names:
+        return word in row.features
+    if kind == "any":
+        return not set(names.split(",")).isdisjoint(row.features)
+    return (row.name in _named(names)) is (kind == "on")
+
+
+@lru_cache(maxsize=1 << 12)  # for each node, in every round
+def _named(hostlist: str) -> frozenset[str]:
+    return frozenset(expand(hostlist))
 
 
 def _planned(row: NodeRow) -> tuple[str, Gpus]:

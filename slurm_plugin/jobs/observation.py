@@ -151,7 +151,9 @@ class Observer:
         ours = frozenset(jobs)
         if held := holdings.unseen(node_rows, self.rows, ours):  # their partition was edited away under them
             node_rows += holdings.out_of_bounds(self._client.nodes(()), held)
-        look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts)
+        shapes = {job.spec.shape for job in jobs.values() if job.spec is not None and job.spec.shape is not None}
+        words = sorted({word for shape in shapes for word in shape.features if " " in word})
+        look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts, words)
         self.node_gpus = {node.name: node.gpus for node in look.nodes}
         self.jobs = holdings.within_nodes(jobs, self.rows, look.nodes)
         if facts.enforced & _ENFORCING:

@@ -103,7 +103,19 @@ local function plain_features(text)
   return table.concat(split(text, "&,"), "/")
 end
 
--- What a job that keeps its own shape asks of its nodes, for the tag: `shape=own,per=..,taskcpus=..` and the like
+-- Features of which every node must have one, of a list of such alone
+local function any_feature(text)
+  if not given(text) or not string.find(text, "|", 1, true) or string.find(text, "[^%w_%-%.|]") then return nil end
+  return table.concat(split(text, "|"), "/")
+end
+
+-- Nodes by name, with Slurm's commas as slashes; nil: none are named, or too many for a word
+local function node_names(text)
+  if not given(text) or #text > 240 or string.find(text, "[^%w_%-%.,%[%]]") then return nil end
+  return (string.gsub(text, ",", "/"))
+end
+
+-- What a job that keeps its own shape asks of its nodes, for the tag: `shape=own,per=..,nodecpus=..` and the like
 local function shape_of(jd, request)
   local words = ",shape=own"
   local function add(name, value) if value then words = words .. "," .. name .. "=" .. value end end
@@ -113,6 +125,9 @@ local function shape_of(jd, request)
   add("nodecpus", whole(request.node_cpus))
   if jd.shared == 0 then add("alone", "1") end
   add("features", plain_features(jd.features))
+  add("any", any_feature(jd.features))
+  add("on", node_names(jd.req_nodes))
+  add("off", node_names(jd.exc_nodes))
   return words
 end
 

@@ -120,6 +120,11 @@ def test_capacity_that_sleeps_costs_its_waking_and_comes_last() -> None:
         (Shape(nodes=1, gpus_per_node=1, features=("ib",)), (), 1, True),
         (Shape(nodes=2, gpus_per_node=1, features=("ib",)), (), 2, False),
         (Shape(nodes=1, gpus_per_node=1, memory_per_node=2 << 30), (), 1, False),
+        (Shape(nodes=1, gpus_per_node=4, features=("on n[1-2]",)), (), 4, True),
+        (Shape(nodes=1, gpus_per_node=4, features=("on n2",)), (), 4, False),
+        (Shape(nodes=1, gpus_per_node=4, features=("off n[1,3]",)), (), 4, False),
+        (Shape(nodes=1, gpus_per_node=4, features=("any ib,nvme", "off n2")), (), 4, True),
+        (Shape(nodes=2, gpus_per_node=1, features=("any ib,nvme",)), (), 2, False),
     ],
 )
 def test_what_fits_on_no_nodes_is_known(shape: Shape, types: tuple[str, ...], gpus: int, fits: bool) -> None:
@@ -147,6 +152,16 @@ def test_what_fits_on_no_nodes_is_known(shape: Shape, types: tuple[str, ...], gp
 )
 def test_gpus_of_which_jobs_have_parts_are_not_idle(used: str, gpus: int) -> None:
     assert gpus_in_use(used) == gpus
+
+
+def test_a_node_has_the_words_that_are_true_of_it() -> None:
+    rows = [
+        NodeRow(f"n{at}", {"v100": 4}, 0, "idle", 16, 16, 1 << 30, 0, (("ib",) if at == 1 else ())) for at in (1, 2)
+    ]
+    words = ("any ib,nvme", "off n1", "on n[2-3]", "on n[")
+    assert [node.features for node in nodes_of(rows, {}, frozenset(), FACTS, words)] == [
+        ("ib", "any ib,nvme"), ("off n1", "on n[2-3]"),
+    ]  # fmt: skip
 
 
 def test_instances_of_gpus_are_types() -> None:
