@@ -66,7 +66,7 @@ class BlockKind(StrEnum):
     FOREIGN = "foreign"  #: a job that is not ours was first
     GANG = "gang"  #: only part of the gang could be formed
     NODE = "node"  #: the node cannot be used
-    HELD = "held"  #: its owner or an administrator holds it there: until that is over it is not decided about
+    ASIDE = "aside"  #: its owner holds it there, or it is tried again later: until then it is not decided about
     OTHER = "other"
 
 

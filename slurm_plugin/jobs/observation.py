@@ -17,7 +17,7 @@ from slurm_plugin import reservations
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
-from slurm_plugin.jobs import holdings, limits, state_machine
+from slurm_plugin.jobs import holdings, limits, quotas, state_machine
 from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.jobs.record import Memo, Memories
@@ -158,6 +158,7 @@ class Observer:
         self.jobs = holdings.within_nodes(jobs, self.rows, look.nodes)
         if facts.enforced & _ENFORCING:
             look.quotas = self._limits(facts, look)
+        look.quotas += quotas.of_arrays(self.jobs, self.rows) + self._licences(look)
         look.away = self._maintenance(look)
         return look
 
@@ -183,6 +184,18 @@ class Observer:
             except PortError as error:
                 look.notes.append(error.text)
         return self._quotas.look(self.jobs, self.rows, facts)
+
+    def _licences(self, look: Look) -> tuple[Quota, ...]:
+        """Asked for where somebody waits for one: by scontrol alone."""
+        command = command_of(self._client)
+        waiting = (self.rows[name] for name, job in self.jobs.items() if job.state.startable and name in self.rows)
+        if command is None or not any(quotas.needs(row) for row in waiting):
+            return ()
+        try:
+            return quotas.of_licences(self.jobs, self.rows, limits.licences(command.licences()))
+        except PortError as error:
+            look.notes.append(error.text)
+            return ()
 
     def _absent_ones(self, before: dict[JobId, JobRow], facts: Facts, look: Look) -> dict[JobId, ObservedJob]:
         """Jobs that the read does not show: those that are over, and as last seen those that Slurm has all the same."""
@@ -235,8 +248,8 @@ class Observer:
         the lesser type of a node, or words that the module understands otherwise. We would never start them."""
         fits: dict[object, bool] = {}
         for job, seen in jobs.items():
-            row, spec = self.rows[job], seen.spec
-            if seen.state is not JobState.QUEUED or spec is None or not keeps_shape(row) or not nodes:
+            row, spec = self.rows.get(job), seen.spec
+            if row is None or seen.state is not JobState.QUEUED or spec is None or not keeps_shape(row) or not nodes:
                 continue
             what = (spec.shape, spec.gpu_types, spec.gpus.min)
             if what not in fits:
@@ -256,10 +269,9 @@ class Observer:
         verdict = state_machine.judge(row, memo, facts, self._options, now_s, lambda: self._lives(job, row, memo))
         if verdict.job is not None and verdict.job.submitted_s is not None:
             verdict = replace(verdict, job=replace(verdict.job, submitted_s=self._arrivals.of(job)))
-        waits = (
-            verdict.job is not None and verdict.job.state is JobState.QUEUED and not verdict.steps and not verdict.note
-        )
-        if waits:
+        job_seen = verdict.job
+        waits = job_seen is not None and job_seen.state is JobState.QUEUED and job_seen.blocked is None
+        if waits and not verdict.steps and not verdict.note:
             self._verdicts[job] = (row, verdict)
         else:
             self._verdicts.pop(job, None)

@@ -32,7 +32,7 @@ from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, tag_of
-from slurm_plugin.jobs.waiting import WAITING, begins_s, held_by_others, parked, who_holds
+from slurm_plugin.jobs.waiting import WAITING, begins_s, held_by_others, parked, tried_again_s, who_holds
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, fold
 from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
@@ -231,7 +231,9 @@ def _waiting(
         memo = replace(memo, held_s=now_s)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
     if held_by_others(row, memo):
-        blocked = Blocked(BlockKind.HELD, who_holds(row), alone=True)
+        blocked = Blocked(BlockKind.ASIDE, who_holds(row), alone=True)
+    elif blocked is not None and keeps_shape(row):
+        blocked = replace(blocked, kind=BlockKind.ASIDE) if now_s < tried_again_s(memo) else None
     last = memo.grant
     if last is not None and last.recalled and last.restarts == row.restarts:
         return JobState.STOPPED, memo, steps, blocked

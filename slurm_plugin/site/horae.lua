@@ -297,6 +297,11 @@ local function submit(jd, uid)
   if given(jd.begin_time) and jd.begin_time > os.time() then
     tag = tag .. ",begin=" .. string.format("%d", jd.begin_time)
   end
+  local at_once, licences = string.match(jd.array_inx or "", "%%(%d+)$"), jd.licenses
+  if at_once then tag = tag .. ",atonce=" .. at_once end
+  if given(licences) and #licences <= 240 and not string.find(licences, "[^%w_%-%.@:,]") then
+    tag = tag .. ",lic=" .. string.gsub(licences, ",", "/")
+  end
   local changes_shape = elastic(jd)
   if not changes_shape then tag = tag .. shape_of(jd, request) end
   if has_deadline(jd) then -- a begin time after it would be refused

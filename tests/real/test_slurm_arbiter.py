@@ -139,6 +139,45 @@ def test_rigid_jobs_are_started_in_the_shape_that_they_asked_for(private_slurm: 
         clear_partition(private_slurm, partition)
 
 
+def test_what_jobs_wait_for_beside_gpus_costs_others_none(private_slurm: Private, tmp_path: Path) -> None:  # noqa: F811
+    """Arrays of which one task runs at a time, jobs for one named node, alternatives of features that are taken: nodes
+    stood idle for each of them."""
+    partition = fresh_partition(private_slurm)
+    options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
+    options["env"] = dict(options["env"])
+    config = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "slurm", "options": options},
+        "pools": [{"name": "main", "policy": "max-min", "mode": "enforce"}],
+        "api": {"socket": str(tmp_path / "api.sock")},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+
+    def submit(*words: str) -> str:
+        common = (f"--partition={partition}", "--output=/dev/null", "--gres=gpu:4")
+        return private_slurm.submit("#!/bin/bash\nsleep 900\n", *common, *words)
+
+    def running() -> set[str]:
+        return set(private_slurm.run("squeue", "-h", "-p", partition, "-t", "R", "-o", "%N").split())
+
+    def heart_beats() -> bool:
+        beat = private_slurm.lab.spool / "heartbeat"
+        return beat.exists() and partition in beat.read_text()
+
+    try:
+        with arbiter(tmp_path):
+            wait_for("the first heartbeat", heart_beats)
+            submit("--array=1-20%1", "--exclude=n3")
+            for _ in range(9):
+                submit("--nodelist=n3")
+            wait_for("one of each runs", lambda: len(running()) == 2)
+            for _ in range(6):
+                submit()
+            wait_for("and the rest of the nodes are others'", lambda: len(running()) == 8)
+    finally:
+        clear_partition(private_slurm, partition)
+
+
 def test_people_name_jobs_by_slurms_own_number(private_slurm: Private, tmp_path: Path) -> None:  # noqa: F811
     """In explain, history, status and cancel, tasks of arrays too."""
     partition = fresh_partition(private_slurm)

@@ -345,6 +345,16 @@ def test_numbers_without_bounds_are_refused(lua: Lua, word: str) -> None:
     assert "number" in lua.said[0] or "list" in lua.said[0]
 
 
+@pytest.mark.parametrize("comment", ["", "horae:min=1"])
+def test_what_else_slurm_counts_is_noted(lua: Lua, comment: str) -> None:
+    tag = parse_tag(lua.submit(array_inx="1-9%2", licenses="foo:3,bar@db", comment=comment)[1].admin_comment)
+    assert tag is not None
+    assert (tag.at_once, tag.licences) == (2, (("foo", 3), ("bar@db", 1)))
+    tag = parse_tag(lua.submit(array_inx="1-9", licenses="foo|bar", comment=comment)[1].admin_comment)
+    assert tag is not None
+    assert (tag.at_once, tag.licences) == (None, ())
+
+
 @pytest.mark.parametrize("partition", ["dl", "raw"])
 @pytest.mark.parametrize("forged", ["horae=a,gpus=64,shape=own", "horahorae=e=a,gpus=64", "x horae=horae=a,gpus=64"])
 def test_no_users_tag_is_left_standing(lua: Lua, partition: str, forged: str) -> None:

@@ -139,7 +139,7 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and record.hold_why is None
         and not record.state.ended
         and not record.spec.without_gpus
-        and (record.blocked is None or record.blocked["kind"] != BlockKind.HELD)
+        and (record.blocked is None or record.blocked["kind"] != BlockKind.ASIDE)
         and (record.aside is None or not is_aside(record, now_s))
         and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )

@@ -70,7 +70,7 @@ def test_a_job_that_is_held_in_the_cluster_takes_nothing_from_others(tmp_path: P
     """Its owner or an administrator holds it there: its GPUs would wait with it, idle, for ever."""
     site = Site(tmp_path)
     held = site.world.submit("held", spec("held", 16, steps=4000, owner="ann"))
-    held.blocked = Blocked(BlockKind.HELD, "held by its owner")
+    held.blocked = Blocked(BlockKind.ASIDE, "held by its owner")
     site.run(2)
     (other,) = site.commands.submit([spec("other", 4, steps=20)], BEN)
     site.until(other, JobState.COMPLETED)
