@@ -1,8 +1,8 @@
 """The one picture a policy gets: observation + ledger + configuration -> `policy.model.Snapshot`. Pure.
 
 What a policy may not move is not in it as a job but as foreign use of a node: jobs that are being cancelled or
-held, jobs nobody could describe, and GPUs that a blocked start showed to be unusable. So every answer to this
-picture can be carried out.
+held, jobs nobody could describe, those that stand on nodes of no pool and cannot leave them, and GPUs that a blocked
+start showed to be unusable. So every answer to this picture can be carried out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from horae.config import Config, Pool
 from horae.journal import JobRecord, Ledger, PoolRecord
 from horae.journal.codec import restore
 from horae.journal.measured import Measurement
-from horae.port import JobId, JobState, Observation, backoff_s
+from horae.port import BlockKind, JobId, JobState, Observation, backoff_s
 from policy import bounds, catalogue
 from policy.model import (
     EMPTY,
@@ -102,6 +102,12 @@ def movable(record: JobRecord) -> bool:
     return resumes and not record.checkpoint_trouble
 
 
+def stands_elsewhere(record: JobRecord, known: Collection[NodeName]) -> bool:
+    """Whether it holds GPUs that are not its pool's, and cannot leave them: without those it would seem to wait,
+    and be moved."""
+    return record.state.holds and not record.allocation.keys() <= set(known) and not movable(record)
+
+
 def backoff_until(record: JobRecord, config: Config) -> Seconds:
     """A job that is lost again and again waits before each next start, longer each time."""
     if record.state is not JobState.LOST or record.losses < 2:
@@ -133,6 +139,7 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and record.hold_why is None
         and not record.state.ended
         and not record.spec.without_gpus
+        and (record.blocked is None or record.blocked.kind is not BlockKind.ASIDE)
         and (record.aside is None or not is_aside(record, now_s))
         and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )
@@ -170,7 +177,11 @@ def picture_of_the_fit(
     known = frozenset(node.name for node in mine)
     unseen = keeps_to_itself(ledger, config, pool.name)
     records = sorted(
-        (r for r in ledger.live(pool.name) if decidable(r, config, now_s, unseen=unseen)),
+        (
+            record
+            for record in ledger.live(pool.name)
+            if decidable(record, config, now_s, unseen=unseen) and not stands_elsewhere(record, known)
+        ),
         key=_LINE,
     )
     album = album if album is not None else Album()

@@ -97,7 +97,7 @@ def _one(job: Job, allocation: Allocation, nodes: Mapping[NodeName, Node], limit
         found.append(f"{job.name}: it cannot run on {total} GPUs")
     if allocation == job.allocation:
         return found  # what it holds already obeys whatever limits there are
-    if limits.equal_gpus_per_node and len(set(allocation.values())) > 1:
+    if limits.equal(job.shape) and len(set(allocation.values())) > 1:
         found.append(f"{job.name}: {dict(allocation)} gives its nodes unequal GPUs, which this cluster cannot do")
     if limits.one_type_per_job and len({nodes[n].gpu_type for n in allocation}) > 1:
         found.append(f"{job.name}: {dict(allocation)} mixes GPU types, which this cluster cannot do")

@@ -137,10 +137,12 @@ def _target(
     types: Mapping[NodeName, GpuType],
     decided_about: bool,
 ) -> Allocation:
-    """What it is to hold. A job that nothing was decided about yet, or nothing can be now, is left as it is."""
+    """What it is to hold. A job that nothing was decided about yet, or nothing can be now, is left as it is; so is one
+    that runs and cannot be resumed, whatever was decided."""
+    stays = position.phase is PlanPhase.RUNS and not movable(record)
     if record.hold_why is not None and (movable(record) or not record.state.holds):
         return {}
-    if record.target is None or not decided_about:
+    if record.target is None or not decided_about or stays:
         return position.held
     if _as_good(position.held, record.target, limits.pinning, types):
         return position.held
