@@ -42,7 +42,7 @@ SIMULATED = {
     "yarn.sls.nm.vcores": "32",
     "yarn.sls.nm.yarn.io/gpu": str(GPUS_A_NODE),
     "yarn.sls.nm.heartbeat.interval.ms": "10000",
-    # Else a heartbeat tells no use at all, and from a node's first one on the ResourceManager cannot list its nodes (503).
+    # Else heartbeats tell no use at all, and after the first one the ResourceManager cannot list its nodes: 503.
     "yarn.sls.nm.resource.utilization.ratio": "0.1",
     "yarn.sls.runner.pool.size": "10",
     "yarn.sls.metrics.switch": "OFF",
