@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from horae.port import JobState, ObservedJob, attend
 from policy.model import Health, Node, Pinning
 from tests.yarn_bridge.fake import recorded
-from tests.yarn_bridge.memory_site import SPEC, Site, gpu_resource
-from yarn_bridge.clients.queues import queues
+from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
+from yarn_bridge.clients.queues import Queues, queues
 from yarn_bridge.clients.records import NodeReport, Withheld, withheld
 from yarn_bridge.jobs.partitions import reach
-from yarn_bridge.jobs.room import Held, Lessons, below, ceiling
+from yarn_bridge.jobs.room import Held, Lessons, below, ceiling, stocked
 from yarn_bridge.jobs.room import given as given_mib
 
 
@@ -63,21 +63,84 @@ def test_the_queues_limit_takes_free_gpus_out_of_the_picture(site: Site) -> None
 
 
 def test_what_others_use_of_the_queue_is_not_ours() -> None:
-    def queue(name: str, most: int | None, used: int, **more: object) -> dict[str, object]:
-        capacities = {"queueCapacitiesByPartition": [{"effectiveMaxResource": gpu_resource(most or 0)}]}
-        usage = {"resourceUsagesByPartition": [{"used": gpu_resource(used)}]}
-        limit = 100.0 if most is None else 50.0
-        return {"queueName": name, "maxCapacity": limit, "capacities": capacities, "resources": usage, **more}
+    def queue(name: str, most: int, used: int, **more: object) -> dict[str, object]:
+        usage = {"resourceUsagesByPartition": [{"used": amounts({"yarn.io/gpu": used})}]}
+        return {"queueName": name, "capacities": capacities({"yarn.io/gpu": most}), "resources": usage, **more}
 
-    leaf, sister = queue("horae", 8, 5), queue("spark", None, 3)
-    info = {"type": "capacityScheduler", "queueName": "root", "queues": {"queue": [
-        queue("gpu", 9, 8, queues={"queue": [leaf, sister]}), queue("other", 1, 1)]}}  # fmt: skip
-    found = ceiling(queues(info), "horae", ours=4)
+    def tree(*children: object) -> Queues:
+        whole = capacities({"yarn.io/gpu": 16})
+        root = {"queueName": "root", "capacities": whole, "queues": {"queue": list(children)}}
+        return queues({"type": "capacityScheduler", **root})
+
+    leaf, sister = queue("horae", 8, 5), queue("spark", 16, 3)
+    info = tree(queue("gpu", 9, 8, queues={"queue": [leaf, sister]}), queue("other", 1, 1))
+    found = ceiling(info, "horae", ours=4)
     assert found is not None
     assert (found.gpus, found.text) == (5, "queue root.gpu may hold 9 GPUs at most, and others use 4 of them")
-    assert ceiling(queues(info), "spark", ours=0).gpus == 1  # type: ignore[union-attr]
-    free = {"type": "capacityScheduler", "queueName": "root", "queues": {"queue": [queue("a", None, 0)]}}
-    assert ceiling(queues(free), "a", ours=0) is None
+    assert ceiling(info, "spark", ours=0).gpus == 1  # type: ignore[union-attr]
+    assert ceiling(tree(queue("a", 16, 0)), "a", ours=0) is None
+
+
+def test_the_queues_memory_is_a_limit_as_its_gpus_are(site: Site) -> None:
+    """Else a gang that fits the nodes and the queue's GPUs never forms: half of it comes, and it is tried again."""
+    site.yarn.most_bulk = {"memory-mb": 5 * 4096}
+    site.port.submit("job", SPEC)
+    seen = attend(site.port)
+    assert sum((each.memory or 0) >> 20 for each in seen.nodes) == 5 * 4096
+    assert [((each.memory or 0) >> 20) // 4096 for each in seen.nodes] == [4, 1], "whole nodes first"
+    assert "there may be 20480 MB of memory in queue root.default at most: no more is offered" in seen.notes
+    site.yarn.used = {"memory-mb": 2 * 4096}
+    site.port._observer.limits.forget()
+    assert sum((each.memory or 0) >> 20 for each in attend(site.port).nodes) == 3 * 4096, "others use it too"
+
+
+def test_of_the_queues_memory_some_is_left_for_an_application_master(site: Site) -> None:
+    site.yarn.most_bulk = {"memory-mb": 16384, "vcores": 6}
+    site.port._observer.limits.master = Held(0, 1, 1024)
+    assert sum((each.memory or 0) >> 20 for each in attend(site.port).nodes) == 16384, "none is to come"
+    site.port.submit("job", SPEC)
+    seen = attend(site.port)
+    assert sum((each.memory or 0) >> 20 for each in seen.nodes) == 15360
+    assert sum(each.cpus or 0 for each in seen.nodes) == 5
+
+
+def test_what_a_user_may_hold_of_memory_counts_in_gpus_of_his_largest_job(site: Site) -> None:
+    tree = site.yarn.scheduler()
+    (leaf,) = tree["queues"]["queue"]
+    least = amounts({"yarn.io/gpu": 8, "memory-mb": 30000, "vcores": 64})
+    leaf["capacities"]["queueCapacitiesByPartition"][0]["effectiveMinResource"] = least
+    leaf["userLimitFactor"], site.yarn.tree = 1.0, tree
+    site.port.submit("job", SPEC)
+    assert attend(site.port).caps == {"horae": 7}, "of 4,096 MB each"
+    site.port.submit("large", replace(SPEC, name="large", memory_per_gpu=12288 << 20))
+    assert attend(site.port).caps == {"horae": 2}
+
+
+def test_a_queue_that_may_have_all_memory_and_few_gpus_is_at_100_per_cent_and_limited() -> None:
+    """As absolute limits may be: the scheduler tells the largest share as its `maxCapacity`."""
+    whole = {"yarn.io/gpu": 8, "memory-mb": 1000}
+    leaf = {"queueName": "a", "maxCapacity": 100.0, "capacities": capacities({**whole, "yarn.io/gpu": 3})}
+    info = {"type": "capacityScheduler", "capacities": capacities(whole), "queues": {"queue": [leaf]}}
+    found = queues(info).find("a")
+    assert (found.most, found.bulk[""][0]) == (3, {})
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=6),
+    st.integers(0, 60),
+    st.integers(0, 4),
+)
+def test_never_more_memory_than_the_limit_and_all_of_it_that_there_is(
+    parts: list[tuple[int, int, int]], limit: int, size: int
+) -> None:
+    held = {f"n{index}": Held(0, 0, ours) for index, (_, ours, _) in enumerate(parts)}
+    made = [Node(f"n{i}", "v100", g, memory=(ours + spare) << 20) for i, (g, ours, spare) in enumerate(parts)]
+    found = stocked(made, held, {"memory-mb": limit}, {"memory-mb": size}, {each.name for each in made})
+    told = sum((each.memory or 0) >> 20 for each in found)
+    ours = sum(each.memory_mib for each in held.values())
+    assert told == max(ours, min(limit, sum((each.memory or 0) >> 20 for each in made)))
+    assert all((each.memory or 0) >> 20 >= held[each.name].memory_mib for each in found)
+    assert [each.name for each in found] == [each.name for each in made]
 
 
 @given(

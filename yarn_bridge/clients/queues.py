@@ -19,6 +19,9 @@ from yarn_bridge.clients.http import understood
 from yarn_bridge.clients.records import gpus_in, many, resources
 
 CAPACITY, FAIR = "capacity", "fair"
+#: resource -> amount, in YARN's units: memory-mb, vcores, GPUs by their names
+Amounts = Mapping[str, int]
+MEMORY, CORES = "memory-mb", "vcores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,10 @@ class Queue:
     elsewhere: Mapping[str, tuple[Gpus | None, Gpus]] = field(default_factory=lambda: EMPTY)  #: partition -> most, used
     among_users: bool = False  #: its users may take containers from each other
     reserved: int = 0  #: containers that wait and have a node kept for them, where nobody else gets anything
+    #: partition -> (most memory and cores where those are limited, used), the default partition's under ""
+    bulk: Mapping[str, tuple[Amounts, Amounts]] = field(default_factory=lambda: EMPTY)
+    user_bulk: Amounts = field(default_factory=lambda: EMPTY)  #: as `user_most`, of memory and cores
+    largest: Amounts = field(default_factory=lambda: EMPTY)  #: the most that one container in it may have; {}: not told
 
     def limit(self, label: str) -> tuple[Gpus | None, Gpus]:
         """(most, used) in a partition."""
@@ -117,7 +124,7 @@ def queues(info: Mapping[str, Any]) -> Queues:
     kind = str(info.get("type", ""))
     with understood("reading the queues"):
         if kind == "capacityScheduler":
-            return Queues(CAPACITY, _capacity(info, "root"))
+            return Queues(CAPACITY, _capacity(info, "root", _by_label(info, "effectiveMaxResource")))
         if kind == "fairScheduler":
             return Queues(FAIR, _fair(info.get("rootQueue") or {}))
     raise BadInput(
@@ -128,33 +135,76 @@ def queues(info: Mapping[str, Any]) -> Queues:
     )
 
 
-def _capacity(value: Mapping[str, Any], path: str) -> Queue:
+def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts]) -> Queue:
+    """`whole`: what there is, by partition."""
     children = tuple(
-        _capacity(each, f"{path}.{each['queueName']}") for each in many((value.get("queues") or {}).get("queue"))
+        _capacity(each, f"{path}.{each['queueName']}", whole) for each in many((value.get("queues") or {}).get("queue"))
     )
     shares = _by_partition(value, "capacities", "queueCapacitiesByPartition")
     usage = _by_partition(value, "resources", "resourceUsagesByPartition")
     guaranteed = _sum(shares, "effectiveMinResource")
     parts = {str(each.get("partitionName") or ""): each for each in shares}
-    used = _used(usage, children)
+    used, bulk_used = _used(usage, children), _bulk_used(usage, children)
+    most = {label: resources(each.get("effectiveMaxResource")) for label, each in parts.items()}
+    limits = {label: _limits(most.get(label, EMPTY), whole.get(label, EMPTY)) for label in {"", *parts}}
+    least: Counter[str] = Counter()
+    for each in shares:
+        least.update(_bulk(resources(each.get("effectiveMinResource"))))
+    factor = value.get("userLimitFactor")
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
         weight=_weight(value),
         guaranteed=guaranteed,
-        most=_most(parts.get("", {}), value),
+        most=_most(most.get("", EMPTY), limits[""]),
         used=used[""],
         pending=_sum(usage, "pending") or sum(child.pending for child in children),
         policy=str(value.get("orderingPolicyInfo") or "fifo"),
         preemptable=not value.get("preemptionDisabled", True),
         labels=tuple(str(each) for each in many(value.get("nodeLabels"))),
         children=children,
-        user_most=_user_most(guaranteed, value.get("userLimitFactor")),
+        user_most=_user_most(guaranteed, factor),
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
-        elsewhere={label: (_most(each, each), used[label]) for label, each in parts.items() if label},
+        elsewhere={label: (_most(most[label], limits[label]), used[label]) for label in parts if label},
         among_users=not value.get("intraQueuePreemptionDisabled", True),
         reserved=int(value.get("reservedContainers", 0)),
+        bulk={label: (_bulk(most), bulk_used.get(label, Counter())) for label, most in limits.items()},
+        user_bulk={} if _boundless(factor) else {name: floor(n * float(factor or 0)) for name, n in least.items()},
+        largest=resources(value.get("maximumAllocation")),
     )
+
+
+def _by_label(value: Mapping[str, Any], key: str) -> dict[str, Amounts]:
+    parts = _by_partition(value, "capacities", "queueCapacitiesByPartition")
+    found = {str(each.get("partitionName") or ""): resources(each.get(key)) for each in parts}
+    return {label: amounts for label, amounts in found.items() if amounts}
+
+
+def _limits(most: Amounts, whole: Amounts) -> Amounts:
+    """What a queue may have less of than there is. Its `maxCapacity` is the largest of its shares, so that a queue with
+    absolute limits may have all of the memory and few GPUs, at 100 per cent."""
+    return {name: amount for name, amount in most.items() if amount < whole.get(name, 0)}
+
+
+def _most(most: Amounts, limits: Amounts) -> Gpus | None:
+    return gpus_in(most) if gpus_in(dict.fromkeys(limits, 1)) else None
+
+
+def _bulk(amounts: Amounts) -> Amounts:
+    return {name: amounts[name] for name in (MEMORY, CORES) if name in amounts}
+
+
+def _bulk_used(usage: list[Any], children: tuple[Queue, ...]) -> dict[str, Counter[str]]:
+    """By partition, as told; else the sum of the children's."""
+    found: dict[str, Counter[str]] = {}
+    for child in children:
+        for label, (_, used) in child.bulk.items():
+            found.setdefault(label, Counter()).update(used)
+    for each in usage:
+        told = Counter(_bulk(resources(each.get("used"))))
+        if told.total():
+            found[str(each.get("partitionName") or "")] = told
+    return found
 
 
 def _by_partition(value: Mapping[str, Any], section: str, rows: str) -> list[Any]:
@@ -177,32 +227,34 @@ def _used(usage: list[Any], children: tuple[Queue, ...]) -> Counter[str]:
     return found
 
 
-def _most(partition: Mapping[str, Any], share: Mapping[str, Any]) -> Gpus | None:
-    return _gpus(partition, "effectiveMaxResource") if float(share.get("maxCapacity", 100.0)) < 100.0 else None
-
-
 def _user_most(guaranteed: Gpus, factor: Any) -> Gpus | None:
     """Of the queue's capacity, whatever of the others' is free; one at least, as the scheduler has it."""
-    return None if factor is None or float(factor) < 0 else max(floor(guaranteed * float(factor)), 1)
+    return None if _boundless(factor) else max(floor(guaranteed * float(factor)), 1)
+
+
+def _boundless(factor: Any) -> bool:
+    return factor is None or float(factor) < 0
 
 
 def _fair(value: Mapping[str, Any]) -> Queue:
     # Weights are not told; the steady share is what they come to. "No limit" reads as the whole cluster.
     steady = gpus_in(resources(value.get("steadyFairResources")))
-    most = gpus_in(resources(value.get("maxResources")))
-    used = gpus_in(resources(value.get("usedResources")))
+    whole, used = resources(value.get("clusterResources")), resources(value.get("usedResources"))
+    most = resources(value.get("maxResources"))
+    limits = _limits(most, whole)
     return Queue(
         path=str(value.get("queueName") or "root"),
         state="RUNNING",
         weight=float(steady),
         guaranteed=steady,
-        most=most if most < gpus_in(resources(value.get("clusterResources"))) else None,
-        used=used,
-        pending=max(gpus_in(resources(value.get("demandResources"))) - used, 0),
+        most=_most(most, limits),
+        used=gpus_in(used),
+        pending=max(gpus_in(resources(value.get("demandResources"))) - gpus_in(used), 0),
         policy=str(value.get("schedulingPolicy") or "").lower(),
         preemptable=bool(value.get("preemptable", False)),
         labels=(),
         children=tuple(_fair(each) for each in many((value.get("childQueues") or {}).get("queue"))),
+        bulk={"": (_bulk(limits), _bulk(used))},
     )
 
 

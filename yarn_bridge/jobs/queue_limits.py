@@ -4,12 +4,13 @@ now and then: it changes with a refresh only."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
 from policy.model import BadInput, Gpus
-from yarn_bridge.clients.queues import Queue, Queues, queues
+from yarn_bridge.clients.queues import CORES, MEMORY, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
-from yarn_bridge.jobs.room import Ceiling, Holding, caps, ceiling
+from yarn_bridge.jobs.room import Ceiling, Held, Holding, Stock, caps, ceiling, stock
 from yarn_bridge.options import BY_QUEUE, Options
 
 #: what others use in the queue is as old as this at most
@@ -25,7 +26,8 @@ class QueueLimits:
         self._queues: Queues | None = None
         self._managed: Queue | None = None
         self._held: Sequence[Holding] = ()  #: by our jobs, when that was asked
-        self._at: Mapping[str, Gpus] = {}  #: the same, by node
+        self._at: Mapping[str, Held] = {}  #: the same, by node
+        self.master = Held(0, 1, 0)  #: what YARN gives to an application beside its workers
         self.exclusive: frozenset[str] = frozenset()  #: labels of partitions that lend nothing
         self.why = ""  #: why they are not known, or not anew
         self._gone = ""  #: that there is no such queue any more: nothing can be started in it
@@ -34,7 +36,7 @@ class QueueLimits:
         """Ask at the next chance."""
         self._asked_s = float("-inf")
 
-    def look(self, held: Sequence[Holding], at: Mapping[str, Gpus], labels: bool, now_s: float) -> None:
+    def look(self, held: Sequence[Holding], at: Mapping[str, Held], labels: bool, now_s: float) -> None:
         """Ask again where it is time. `held`, `at`: by our jobs, and by node; `labels`: some nodes have one. Where
         queues are tenants, raises TryLater or FixConfiguration as long as there is no answer: nobody could be told
         apart."""
@@ -55,12 +57,25 @@ class QueueLimits:
         tell yet, or jobs are elsewhere: a limit of one queue says nothing about another's jobs."""
         if self._gone:
             return Ceiling(0, self._gone)
-        if self._queues is None:
+        if self._queues is None or self._elsewhere():
             return None
-        if self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held):
-            return None
-        ours = sum(gpus for node, gpus in self._at.items() if within is None or node in within)
+        ours = sum(each.gpus for node, each in self._at.items() if within is None or node in within)
         return ceiling(self._queues, self._options.queue, ours, label)
+
+    def stock(self, label: str, within: Collection[str], begins: bool) -> Stock | None:
+        """As `ceiling`, of memory and cores. `begins`: an application more may come."""
+        if self._queues is None or self._gone or self._elsewhere():
+            return None
+        ours = [each for node, each in self._at.items() if node in within]
+        amounts = {MEMORY: sum(each.memory_mib for each in ours), CORES: sum(each.cpus for each in ours)}
+        found = stock(self._queues, self._options.queue, amounts, label)
+        if found is None or not begins:
+            return found
+        master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
+        return replace(found, most={name: max(most - master[name], 0) for name, most in found.most.items()})
+
+    def _elsewhere(self) -> bool:
+        return self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held)
 
     def caps(self, held: Sequence[Holding]) -> dict[str, Gpus]:
         """By tenant. `held`: now; what others use is as it was when that was asked."""
@@ -68,7 +83,7 @@ class QueueLimits:
             return {}
         asked = {(each.owner, each.queue) for each in self._held}
         new = tuple(each for each in held if (each.owner, each.queue) not in asked)
-        return caps(self._queues, (*self._held, *new), self._options)
+        return caps(self._queues, (*self._held, *new), self._options, held)
 
     def kept_for_others(self) -> str:
         """Whose containers keep nodes for themselves while they wait, outside Horae's queue; "" for nobody's. YARN does
@@ -98,7 +113,7 @@ class QueueLimits:
             return ()
         return self._queues.tenants(self._managed)
 
-    def _ask(self, held: Sequence[Holding], at: Mapping[str, Gpus], labels: bool) -> None:
+    def _ask(self, held: Sequence[Holding], at: Mapping[str, Held], labels: bool) -> None:
         self.why = self._gone = ""
         try:
             found = queues(self._manager.scheduler())

@@ -8,18 +8,19 @@ was right by what could be known.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from horae.port import backoff_s
 from horae.spec import JobSpec
-from policy.model import Gpus, Health, Node
-from yarn_bridge.clients.queues import Queue, Queues
+from policy.model import EMPTY, Gpus, Health, Node
+from yarn_bridge.clients.queues import CORES, MEMORY, Amounts, Queue, Queues
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.shapes import queue_of, worker_size
 from yarn_bridge.options import BY_QUEUE, Options
 
 #: how long a GPU that a gang did not get is not offered, for the first time; twice as long each next time
 PAUSE_S, LONGEST_S = 60.0, 1800.0
+_WORDS = {MEMORY: "MB of memory", CORES: "virtual cores"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,10 @@ class Holding:
     tenant: str
     queue: str
     gpus: Gpus
+    size: Amounts = field(default_factory=lambda: EMPTY)  #: memory and cores with each GPU; {} of a job that has ended
 
 
-def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options) -> tuple[Holding, ...]:
+def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib: int = 0) -> tuple[Holding, ...]:
     """Of all jobs, those too that hold nothing."""
     return tuple(
         Holding(
@@ -94,37 +96,133 @@ def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options) -> tuple[
             spec.tenant or record.owner,
             queue_of(spec, options),
             0 if record.phase is Phase.IDLE else sum(record.claims.values()),
+            {} if record.outcome.ended else _size(record, spec, options, least_mib),
         )
         for record, spec in jobs
     )
 
 
-def caps(queues: Queues, held: Sequence[Holding], options: Options) -> dict[str, Gpus]:
+def _size(record: Record, spec: JobSpec, options: Options, least_mib: int) -> Amounts:
+    cpus, memory_mib = worker_size(spec, options)
+    each = record.each or 1
+    return {MEMORY: -(-given(memory_mib, least_mib) // each), CORES: -(-cpus // each)}
+
+
+def caps(queues: Queues, held: Sequence[Holding], options: Options, now: Sequence[Holding] = ()) -> dict[str, Gpus]:
     """The most GPUs that each tenant may hold; those without a limit of their own are left out.
 
     A queue as tenant: the least of the maxima up to the managed queue, less what others use there, and not more than
-    its users may have together. A user as tenant: the queue's limit for one user. `held`: when the queues were asked.
+    its users may have together. A user as tenant: the queue's limit for one user. Limits of memory and cores count as
+    so many GPUs as the tenant's largest job could have within them. `held`: when the queues were asked; `now`: jobs of
+    whose sizes are to count as well.
     """
     managed = queues.find(options.queue)
     if options.tenants != BY_QUEUE:
         own = {each.owner for each in held if each.tenant == each.owner and each.queue == options.queue}
-        return {} if managed.user_most is None else dict.fromkeys(sorted(own), managed.user_most)
-    limits = {leaf.path: _limits(queues, managed, leaf, held) for leaf in managed.leaves()}
+        users = {
+            owner: _user_limits(managed, [each for each in (*held, *now) if each.owner == owner])
+            for owner in sorted(own)
+        }
+        return {owner: min(found) for owner, found in users.items() if found}
+    limits = {leaf.path: _limits(queues, managed, leaf, held, now) for leaf in managed.leaves()}
     return {path: min(found) for path, found in limits.items() if found}
 
 
-def _limits(queues: Queues, managed: Queue, leaf: Queue, held: Sequence[Holding]) -> list[Gpus]:
-    found = [
-        max(queue.most - max(queue.used - _ours(queue.path, held), 0), 0)
-        for queue in queues.above(leaf.path)
-        if queue.most is not None and len(queue.path) > len(managed.path)
-    ]
-    users = {each.owner for each in held if each.queue == leaf.path}
-    return [*found, leaf.user_most * len(users)] if leaf.user_most is not None and users else found
+def _user_limits(queue: Queue, held: Sequence[Holding]) -> list[Gpus]:
+    """Of one user, whose jobs are `held`."""
+    if queue.user_most is None:
+        return []
+    return [queue.user_most, *_as_gpus(queue.user_bulk, largest(held))]
 
 
-def _ours(path: str, held: Sequence[Holding]) -> Gpus:
-    return sum(each.gpus for each in held if each.queue == path or each.queue.startswith(f"{path}."))
+def _limits(queues: Queues, managed: Queue, leaf: Queue, held: Sequence[Holding], now: Sequence[Holding]) -> list[Gpus]:
+    mine = [each for each in (*held, *now) if each.queue == leaf.path]
+    found: list[Gpus] = []
+    for queue in queues.above(leaf.path):
+        if len(queue.path) <= len(managed.path):
+            continue
+        there = [each for each in held if each.queue == queue.path or each.queue.startswith(f"{queue.path}.")]
+        if queue.most is not None:
+            found.append(max(queue.most - max(queue.used - sum(each.gpus for each in there), 0), 0))
+        most, used = queue.bulk.get("", (EMPTY, EMPTY))
+        ours = {name: sum(each.gpus * each.size.get(name, 0) for each in there) for name in most}
+        found += _as_gpus({name: most[name] - max(used.get(name, 0) - ours[name], 0) for name in most}, largest(mine))
+    users = sorted({each.owner for each in mine})
+    each_user = [_user_limits(leaf, [each for each in mine if each.owner == user]) for user in users]
+    return [*found, sum(min(each) for each in each_user)] if users and all(each_user) else found
+
+
+def largest(held: Sequence[Holding]) -> Amounts:
+    """Memory and cores with a GPU of whichever job wants most of each."""
+    return {
+        name: most for name in (MEMORY, CORES) if (most := max((each.size.get(name, 0) for each in held), default=0))
+    }
+
+
+def _as_gpus(amounts: Amounts, size: Amounts) -> list[Gpus]:
+    """By each of these limits, how many GPUs of a job of this size."""
+    return [max(amount, 0) // size[name] for name, amount in amounts.items() if name in size]
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """Memory and cores that all our jobs may hold in a partition, and who says so."""
+
+    most: Amounts
+    text: str
+
+
+def stock(queues: Queues, name: str, ours: Amounts, label: str = "") -> Stock | None:
+    """As `ceiling`, of memory and cores. None: no limit of theirs."""
+    most: dict[str, int] = {}
+    told: dict[str, str] = {}
+    for queue in queues.above(queues.find(name).path):
+        limits, used = queue.bulk.get(label, (EMPTY, EMPTY))
+        for what, limit in limits.items():
+            left = max(limit - max(used.get(what, 0) - ours.get(what, 0), 0), 0)
+            if left < most.get(what, left + 1):
+                most[what], told[what] = left, f"{limit} {_WORDS[what]} in queue {queue.path}"
+    return Stock(most, f"there may be {' and '.join(told.values())} at most") if most else None
+
+
+def stocked(
+    nodes: Sequence[Node], held: Mapping[str, Held], most: Amounts, size: Amounts, within: Collection[str]
+) -> tuple[Node, ...]:
+    """The nodes with so much free memory, and so many cores, taken out that ours and the free ones are `most`.
+
+    The limit is on a sum and policies know of nodes alone, so it is shared out: first to each node what its free GPUs
+    need for jobs of this `size` (with each GPU), the node with the most of them first, then the rest.
+    """
+    about = sorted((each for each in nodes if each.name in within), key=lambda node: (-_free(node, held), node.name))
+    found = {each.name: each for each in nodes}
+    for what, limit in most.items():
+        ours = {each.name: _amount(held.get(each.name, Held()), what) for each in about}
+        spare = {each.name: max(_there(each, what) - ours[each.name], 0) for each in about}
+        left = limit - sum(ours.values())
+        if sum(spare.values()) <= left:
+            continue
+        kept = dict.fromkeys(spare, 0)
+        for wanted in ({each.name: _free(each, held) * size.get(what, 0) for each in about}, spare):
+            for name in kept:
+                more = max(min(spare[name], wanted[name], kept[name] + left) - kept[name], 0)
+                kept[name], left = kept[name] + more, left - more
+        for name, amount in kept.items():
+            found[name] = _with(found[name], what, ours[name] + amount)
+    return tuple(found.values())
+
+
+def _amount(held: Held, what: str) -> int:
+    return held.memory_mib if what == MEMORY else held.cpus
+
+
+def _there(node: Node, what: str) -> int:
+    return int(node.cpus or 0) if what == CORES else (node.memory or 0) >> 20
+
+
+def _with(node: Node, what: str, amount: int) -> Node:
+    """With at most so much."""
+    amount = min(amount, _there(node, what))
+    return replace(node, cpus=float(amount)) if what == CORES else replace(node, memory=amount << 20)
 
 
 def below(
