@@ -161,7 +161,7 @@ class MemoryYarn:
         self.hosts = ["n1", "n2"]
         self.away = False  #: no application master answers
         self.hung = ""  #: the application that the ResourceManager cannot end now
-        self.ha_state, self.app_state = "ACTIVE", "RUNNING"
+        self.ha_state, self.app_state, self.diagnostics = "ACTIVE", "RUNNING", ""
         self.clock: Callable[[], float] = lambda: 0.0
         self.made_s: dict[str, float] = {}
         self.http, self.foreign_mib, self.foreign_cpus = Silent(), 0, 0
@@ -228,8 +228,8 @@ class MemoryYarn:
     def apps(self, **_: Any) -> list[App]:
         self.calls["apps"] += 1
         return [
-            App(each.app, self.whose[name], name, "root.horae", self.app_state, "", "yarn-service", (), 0, "",
-                self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", "", "")
+            App(each.app, self.whose[name], name, "root.horae", self.app_state, "", "yarn-service", (), 0,
+                self.diagnostics, self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", "", "")
             for name, each in self.services.items()
         ]  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.port import JobState, ObservedJob, attend
+from horae.port import FixConfiguration, JobState, Never, ObservedJob, attend
 from policy.model import Health, Node, Pinning
 from tests.yarn_bridge.fake import recorded
 from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
@@ -114,6 +114,50 @@ def test_what_a_user_may_hold_of_memory_counts_in_gpus_of_his_largest_job(site: 
     assert attend(site.port).caps == {"horae": 7}, "of 4,096 MB each"
     site.port.submit("large", replace(SPEC, name="large", memory_per_gpu=12288 << 20))
     assert attend(site.port).caps == {"horae": 2}
+
+
+def test_a_worker_that_is_larger_than_any_container_of_its_queue_is_refused_and_not_tried(site: Site) -> None:
+    """YARN takes such a service, or fails without a word, as often as it is made."""
+    site.port.submit("early", replace(SPEC, name="early", memory_per_gpu=8192 << 20))
+    site.yarn.largest = {"memory-mb": 4096, "vcores": 2, "yarn.io/gpu": 1 << 62}
+    site.port._observer.limits.forget()
+    attend(site.port)
+    why = "memory-mb 8192, 4096 at most; ask for less"
+    with pytest.raises(Never, match=why):
+        site.port.submit("job", replace(SPEC, memory_per_gpu=8192 << 20))
+    with pytest.raises(Never, match="vcores 3, 2 at most"):
+        site.port.submit("job", replace(SPEC, cpus_per_gpu=3))
+    site.port.submit("job", SPEC)
+    with pytest.raises(FixConfiguration, match="memory-mb 8192, 4096 at most"):
+        site.port.start("early", {"n1": 1}, 1)  # it was lowered since
+    assert site.calls["create"] == 0
+
+
+def test_a_job_that_runs_is_not_stopped_for_a_shape_that_its_queue_gives_no_more(site: Site) -> None:
+    site.running({"n1": 1})
+    site.yarn.largest = {"memory-mb": 1024}
+    site.port._observer.limits.forget()
+    attend(site.port)
+    with pytest.raises(FixConfiguration, match="more than YARN gives one container"):
+        site.port.reshape("job", {"n1": 2}, 2)
+    assert site.look().state is JobState.RUNNING
+
+
+def test_no_node_is_blamed_for_an_application_master_that_gets_no_container(site: Site) -> None:
+    """Its queue's share for them was used up, and the GPUs of its nodes were kept from everybody, longer each time."""
+    site.yarn.app_state, site.yarn.room = "ACCEPTED", {"n1": 0}
+    site.yarn.diagnostics = "Queue's AM resource limit exceeded."
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.now_s += 130.0
+    seen = site.look()
+    assert seen.blocked is not None
+    assert (
+        "YARN says: Queue's AM resource limit exceeded.; horae is offered 0 GPUs in all for 60 s" in seen.blocked.text
+    )
+    now = attend(site.port)
+    assert ([each.foreign for each in now.nodes], now.caps) == ([0, 0], {"horae": 0})
 
 
 def test_a_queue_that_may_have_all_memory_and_few_gpus_is_at_100_per_cent_and_limited() -> None:

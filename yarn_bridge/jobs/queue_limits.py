@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
 from policy.model import BadInput, Gpus
-from yarn_bridge.clients.queues import CORES, MEMORY, Queue, Queues, queues
+from yarn_bridge.clients.queues import CORES, MEMORY, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs.room import Ceiling, Held, Holding, Stock, caps, ceiling, stock
 from yarn_bridge.options import BY_QUEUE, Options
@@ -73,6 +73,19 @@ class QueueLimits:
             return found
         master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
         return replace(found, most={name: max(most - master[name], 0) for name, most in found.most.items()})
+
+    def too_large(self, queue: str, worker: Amounts) -> str:
+        """Why no container of this size is given in this leaf queue, whatever is free; "" where it is, or nobody tells.
+        An application that asks for one fails, or asks for ever."""
+        if self._queues is None or self._gone:
+            return ""
+        try:
+            most = self._queues.find(queue).largest
+        except BadInput:
+            return ""
+        over = [name for name, amount in worker.items() if amount > most.get(name, amount)]
+        found = [f"{name} {worker[name]}, {most[name]} at most" for name in over]
+        return f"a worker has more than YARN gives one container in queue {queue}: {', '.join(found)}" if found else ""
 
     def _elsewhere(self) -> bool:
         return self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held)

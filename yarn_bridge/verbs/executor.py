@@ -26,7 +26,7 @@ from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
 #: YARN takes a tenth of a second or more for a FLEX; so many jobs are flexed side by side
 _AT_ONCE = 8
 #: of what YARN says, for people
-_LONGEST = 300
+LONGEST = 300
 
 
 class JobExecutor:
@@ -84,7 +84,7 @@ class JobExecutor:
             found = self._manager.app(application)
         except Gone:  # an emptied state store, or one that is not kept over a restart
             return f"the ResourceManager does not know {application} any more"
-        return found.diagnostics[:_LONGEST] if found.ended else ""
+        return found.diagnostics[:LONGEST] if found.ended else ""
 
     def refusal(self, record: Record) -> str:
         """Why the application that this grant was given failed before its gang stood; "" where it did not."""
@@ -95,7 +95,7 @@ class JobExecutor:
             found = self._manager.app(application)
         except Gone:
             return ""
-        return (found.diagnostics[:_LONGEST] or "YARN does not say why") if found.state == "FAILED" else ""
+        return (found.diagnostics[:LONGEST] or "YARN does not say why") if found.state == "FAILED" else ""
 
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
         """Raises PortError when it is not done; the next round asks for it again.
