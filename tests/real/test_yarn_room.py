@@ -102,9 +102,9 @@ def test_memory_of_the_queue_and_its_share_for_application_masters_are_limits(ha
         with pytest.raises(Never, match=r"memory-mb \d+, \d+ at most"):
             mine.submit("huge", replace(harness.spec("huge", Behaviour.TRAINS), memory_per_gpu=64 << 30))
 
-        port.manager.edit_scheduler(
-            QueueEdits(update={"root.horae": {"maximum-am-resource-percent": "0.0001"}}), "horae"
-        )
+        whole = {**before, "root.horae": {**before["root.horae"], "maximum-am-resource-percent": "0.0001"}}
+        port.manager.edit_scheduler(QueueEdits(update=whole), "horae")
+        mine._observer.limits.forget()
         mine.submit("second", harness.spec("second", Behaviour.TRAINS))
         mine.start("second", {"n3": 1}, 1)
         wait_for("its gang is given back", lambda: _job(mine, "second").blocked is not None, 120.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.port import FixConfiguration, JobState, Never, ObservedJob, attend
+from horae.port import FixConfiguration, JobState, Never, ObservedJob, TryLater, attend
 from policy.model import Health, Node, Pinning
 from tests.yarn_bridge.fake import recorded
 from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
@@ -131,6 +131,16 @@ def test_a_worker_that_is_larger_than_any_container_of_its_queue_is_refused_and_
     with pytest.raises(FixConfiguration, match="memory-mb 8192, 4096 at most"):
         site.port.start("early", {"n1": 1}, 1)  # it was lowered since
     assert site.calls["create"] == 0
+
+
+def test_why_a_service_cannot_be_made_is_told_when_its_gang_is_given_up(site: Site) -> None:
+    site.yarn.refuse = TryLater("creating the service h-job: UndeclaredThrowableException (HTTP 500)")
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.now_s += 130.0
+    seen = site.look()
+    assert seen.blocked is not None
+    assert "its service does not run: creating the service h-job: UndeclaredThrowableException" in seen.blocked.text
 
 
 def test_a_job_that_runs_is_not_stopped_for_a_shape_that_its_queue_gives_no_more(site: Site) -> None:

@@ -43,6 +43,7 @@ class Seen:
     looked_s: float = 0.0  #: when its service was read last
     application: str = ""  #: of its service, as last listed among those that live
     refused: str = ""  #: why nothing is done with it now
+    hindered: str = ""  #: why its service could not be made, when that was tried last
     withheld: tuple[Withheld, ...] = ()  #: why the gang that forms gets no more, as the scheduler said last
 
 

@@ -358,7 +358,18 @@ class Observer:
         life_s = self._token_life.seconds()
         pinned = bool(record.components) and ANYWHERE not in dict(record.components)
         harm = self.choice().harm if pinned else ""
-        cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, self._lost, life_s, harm=harm)
+        cheap = Facts(
+            self._clock(),
+            app,
+            None,
+            False,
+            seen.members,
+            seen.acks,
+            self._lost,
+            life_s,
+            harm=harm,
+            hindered=seen.hindered,
+        )
         if not self._worth_reading(seen, cheap):
             return cheap
         seen.looked_s = self._clock()

@@ -112,7 +112,13 @@ class Steps:
         seen.record, seen.unread, seen.unwritten = record, True, False
 
     def do(self, seen: Seen, action: Action) -> None:
-        self._executor.do(seen.record, seen.spec, action, seen.application)
+        makes = action.verb is Verb.MAKE
+        try:
+            self._executor.do(seen.record, seen.spec, action, seen.application)
+        except TryLater as error:
+            seen.hindered = error.text if makes else seen.hindered
+            raise
+        seen.hindered = "" if makes else seen.hindered
 
     def _advance(self, seen: Seen, due: Next) -> None:
         if seen.record is not due.record:
