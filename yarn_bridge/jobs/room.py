@@ -221,7 +221,8 @@ def _there(node: Node, what: str) -> int:
 
 def _with(node: Node, what: str, amount: int) -> Node:
     """With at most so much."""
-    amount = min(amount, _there(node, what))
+    if amount >= _there(node, what):
+        return node
     return replace(node, cpus=float(amount)) if what == CORES else replace(node, memory=amount << 20)
 
 
