@@ -95,7 +95,7 @@ def test_memory_of_the_queue_and_its_share_for_application_masters_are_limits(ha
         seen = attend(mine)
         offered = {each.name: (each.memory or 0) >> 20 for each in seen.nodes}
         assert 0 < most_mib - sum(offered.values()) < 1024, "all but an application master's"
-        assert any(f"{most_mib} MB of memory in queue root.horae" in note for note in seen.notes), seen.notes
+        assert any(f"queue root.horae may hold {most_mib} MB of memory" in note for note in seen.notes), seen.notes
         fitting = {name: mib // worker_mib for name, mib in offered.items() if mib >= worker_mib}
         mine.start("large", fitting, 1)
         wait_for("what is offered forms", lambda: _job(mine, "large").state is JobState.RUNNING, 120.0)

@@ -15,7 +15,7 @@ from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
 from yarn_bridge.clients.queues import Queues, queues
 from yarn_bridge.clients.records import NodeReport, Withheld, withheld
 from yarn_bridge.jobs.partitions import reach
-from yarn_bridge.jobs.room import Held, Lessons, below, ceiling, stocked
+from yarn_bridge.jobs.room import Held, Lessons, below, ceilings, limited
 from yarn_bridge.jobs.room import given as given_mib
 
 
@@ -74,11 +74,10 @@ def test_what_others_use_of_the_queue_is_not_ours() -> None:
 
     leaf, sister = queue("horae", 8, 5), queue("spark", 16, 3)
     info = tree(queue("gpu", 9, 8, queues={"queue": [leaf, sister]}), queue("other", 1, 1))
-    found = ceiling(info, "horae", ours=4)
-    assert found is not None
-    assert (found.gpus, found.text) == (5, "queue root.gpu may hold 9 GPUs at most, and others use 4 of them")
-    assert ceiling(info, "spark", ours=0).gpus == 1  # type: ignore[union-attr]
-    assert ceiling(tree(queue("a", 16, 0)), "a", ours=0) is None
+    found = ceilings(info, "horae", {"GPUs": 4})["GPUs"]
+    assert (found.most, found.text) == (5, "queue root.gpu may hold 9 GPUs at most, and others use 4 of them")
+    assert ceilings(info, "spark", {})["GPUs"].most == 1
+    assert ceilings(tree(queue("a", 16, 0)), "a", {}) == {}
 
 
 def test_the_queues_memory_is_a_limit_as_its_gpus_are(site: Site) -> None:
@@ -88,7 +87,7 @@ def test_the_queues_memory_is_a_limit_as_its_gpus_are(site: Site) -> None:
     seen = attend(site.port)
     assert sum((each.memory or 0) >> 20 for each in seen.nodes) == 5 * 4096
     assert [((each.memory or 0) >> 20) // 4096 for each in seen.nodes] == [4, 1], "whole nodes first"
-    assert "there may be 20480 MB of memory in queue root.default at most: no more is offered" in seen.notes
+    assert "queue root.default may hold 20480 MB of memory at most: no more is offered" in seen.notes
     site.yarn.used = {"memory-mb": 2 * 4096}
     site.port._observer.limits.forget()
     assert sum((each.memory or 0) >> 20 for each in attend(site.port).nodes) == 3 * 4096, "others use it too"
@@ -176,7 +175,7 @@ def test_a_queue_that_may_have_all_memory_and_few_gpus_is_at_100_per_cent_and_li
     leaf = {"queueName": "a", "maxCapacity": 100.0, "capacities": capacities({**whole, "yarn.io/gpu": 3})}
     info = {"type": "capacityScheduler", "capacities": capacities(whole), "queues": {"queue": [leaf]}}
     found = queues(info).find("a")
-    assert (found.most, found.bulk[""][0]) == (3, {})
+    assert found.limits == {"": {"GPUs": 3}}
 
 
 @given(
@@ -189,7 +188,7 @@ def test_never_more_memory_than_the_limit_and_all_of_it_that_there_is(
 ) -> None:
     held = {f"n{index}": Held(0, 0, ours) for index, (_, ours, _) in enumerate(parts)}
     made = [Node(f"n{i}", "v100", g, memory=(ours + spare) << 20) for i, (g, ours, spare) in enumerate(parts)]
-    found = stocked(made, held, {"memory-mb": limit}, {"memory-mb": size}, {each.name for each in made})
+    found = limited(made, held, "memory-mb", limit, {"memory-mb": size}, {each.name for each in made})
     told = sum((each.memory or 0) >> 20 for each in found)
     ours = sum(each.memory_mib for each in held.values())
     assert told == max(ours, min(limit, sum((each.memory or 0) >> 20 for each in made)))
@@ -209,7 +208,7 @@ def test_never_more_than_the_limit_and_never_less_than_can_be(
         health = Health.UP if up else Health.DRAIN
         made.append(Node(f"n{index}", "v100", gpus, foreign=min(foreign, gpus), health=health))
         held[f"n{index}"] = Held(min(ours, gpus - made[-1].foreign))
-    found = below(made, held, most)
+    found = below(made, held, most, {each.name for each in made})
     kept = sum(held[each.name].gpus for each in made)
     offered = sum(each.gpus - each.foreign - held[each.name].gpus for each in found if each.health is Health.UP)
     before = sum(each.gpus - each.foreign - held[each.name].gpus for each in made if each.health is Health.UP)
@@ -361,7 +360,7 @@ def test_a_partition_has_limits_of_its_own_and_one_that_lends_is_lent() -> None:
     tree = queues(info)
     horae = tree.find("horae")
     assert (horae.labels, horae.label, horae.most) == (("gpu",), "", 4)
-    assert ceiling(tree, "horae", 0, "gpu") is None
+    assert ceilings(tree, "horae", {}, "gpu") == {}
     reports = [
         NodeReport(f"{host}:1", host, "/r", "RUNNING", "", 4, 0, 8, 0, 1, 0, labels)
         for host, labels in (("n1", ()), ("n2", ("soft",)), ("n3", ("gpu",)), ("n4", ("closed",)))

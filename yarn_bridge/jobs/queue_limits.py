@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
 from policy.model import BadInput, Gpus
-from yarn_bridge.clients.queues import CORES, MEMORY, Amounts, Queue, Queues, queues
+from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
-from yarn_bridge.jobs.room import Ceiling, Held, Holding, Stock, caps, ceiling, stock
+from yarn_bridge.jobs.room import Ceiling, Held, Holding, caps, ceilings
 from yarn_bridge.options import BY_QUEUE, Options
 
 #: what others use in the queue is as old as this at most
@@ -52,27 +52,19 @@ class QueueLimits:
         """The leaf queues that jobs may be in; none where nobody could tell yet."""
         return () if self._managed is None else tuple(self._managed.leaves())
 
-    def ceiling(self, label: str = "", within: Collection[str] | None = None) -> Ceiling | None:
-        """In the partition of this label, which has the nodes `within`. None where there is no limit, or nobody could
-        tell yet, or jobs are elsewhere: a limit of one queue says nothing about another's jobs."""
+    def ceilings(self, label: str, within: Collection[str], begins: bool) -> dict[str, Ceiling]:
+        """By resource, in the partition of this label, which has the nodes `within`. None where there is no limit, or
+        nobody could tell yet, or jobs are elsewhere: a limit of one queue says nothing about another's jobs. `begins`:
+        an application more may come."""
         if self._gone:
-            return Ceiling(0, self._gone)
-        if self._queues is None or self._elsewhere():
-            return None
-        ours = sum(each.gpus for node, each in self._at.items() if within is None or node in within)
-        return ceiling(self._queues, self._options.queue, ours, label)
-
-    def stock(self, label: str, within: Collection[str], begins: bool) -> Stock | None:
-        """As `ceiling`, of memory and cores. `begins`: an application more may come."""
-        if self._queues is None or self._gone or self._elsewhere():
-            return None
+            return {GPUS: Ceiling(0, self._gone)}
+        elsewhere = self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held)
+        if self._queues is None or elsewhere:
+            return {}
         ours = [each for node, each in self._at.items() if node in within]
-        amounts = {MEMORY: sum(each.memory_mib for each in ours), CORES: sum(each.cpus for each in ours)}
-        found = stock(self._queues, self._options.queue, amounts, label)
-        if found is None or not begins:
-            return found
-        master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
-        return replace(found, most={name: max(most - master[name], 0) for name, most in found.most.items()})
+        found = ceilings(self._queues, self._options.queue, _sum(ours), label)
+        master = _sum([self.master] if begins else [])
+        return {what: replace(each, most=max(each.most - master[what], 0)) for what, each in found.items()}
 
     def too_large(self, queue: str, worker: Amounts) -> str:
         """Why no container of this size is given in this leaf queue, whatever is free; "" where it is, or nobody tells.
@@ -86,9 +78,6 @@ class QueueLimits:
         over = [name for name, amount in worker.items() if amount > most.get(name, amount)]
         found = [f"{name} {worker[name]}, {most[name]} at most" for name in over]
         return f"a worker has more than YARN gives one container in queue {queue}: {', '.join(found)}" if found else ""
-
-    def _elsewhere(self) -> bool:
-        return self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held)
 
     def caps(self, held: Sequence[Holding]) -> dict[str, Gpus]:
         """By tenant. `held`: now; what others use is as it was when that was asked."""
@@ -139,3 +128,11 @@ class QueueLimits:
         except BadInput as error:
             self._gone = str(error)
         self._queues, self._held, self._at = found, held, dict(at)
+
+
+def _sum(held: Sequence[Held]) -> dict[str, int]:
+    return {
+        GPUS: sum(each.gpus for each in held),
+        MEMORY: sum(each.memory_mib for each in held),
+        CORES: sum(each.cpus for each in held),
+    }

@@ -24,7 +24,7 @@ from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.room import Held, Holding, Lessons, below, held_by, holdings, largest, shut, stocked
+from yarn_bridge.jobs.room import Held, Holding, Lessons, held_by, holdings, largest, limited, shut
 from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
 from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
@@ -275,17 +275,14 @@ class Observer:
         ]
         if self.limits.why:
             notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
+        begins = any(each.size and not each.gpus for each in told)
         for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
             within = {each.name for each in nodes if got.of.get(each.name, "") == label}
-            limit = self.limits.ceiling(label, within)
-            if limit is not None and (fewer := below(nodes, held, limit.gpus, within)) != nodes:
-                nodes = fewer
-                notes.append(f"{limit.text}: other free GPUs are not offered")
-            begins = any(each.size and not each.gpus for each in told)
-            stock = self.limits.stock(label, within, begins)
-            if stock is not None and (fewer := stocked(nodes, held, stock.most, largest(told), within)) != nodes:
-                nodes = fewer
-                notes.append(f"{stock.text}: no more is offered")
+            for what, limit in sorted(self.limits.ceilings(label, within, begins).items()):
+                fewer = limited(nodes, held, what, limit.most, largest(told), within)
+                if fewer != nodes:
+                    nodes = fewer
+                    notes.append(f"{limit.text}: no more is offered")
         return nodes
 
     def _reach(self, reports: list[NodeReport]) -> Reach:
