@@ -142,6 +142,13 @@ def test_why_a_service_cannot_be_made_is_told_when_its_gang_is_given_up(site: Si
     assert "its service does not run: creating the service h-job: UndeclaredThrowableException" in seen.blocked.text
 
 
+def test_a_queue_that_takes_no_application_is_told(site: Site) -> None:
+    tree = site.yarn.scheduler()
+    tree["queues"]["queue"][0]["state"] = "STOPPED"
+    site.yarn.tree = tree
+    assert "queue root.default is STOPPED: it takes no new application" in attend(site.port).notes
+
+
 def test_a_job_that_runs_is_not_stopped_for_a_shape_that_its_queue_gives_no_more(site: Site) -> None:
     site.running({"n1": 1})
     site.yarn.largest = {"memory-mb": 1024}

@@ -273,6 +273,8 @@ class Observer:
             for each in one_a_host(reports)
             if each.gpu_others
         ]
+        closed = [each for each in self.limits.leaves() if each.state != "RUNNING"]
+        notes += [f"queue {each.path} is {each.state}: it takes no new application" for each in closed]
         if self.limits.why:
             notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
         begins = any(each.size and not each.gpus for each in told)
