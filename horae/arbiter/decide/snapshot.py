@@ -111,7 +111,7 @@ def backoff_until(record: JobRecord, config: Config) -> Seconds:
 
 def is_aside(record: JobRecord, now_s: Seconds) -> bool:
     """Whether it is left out because the policy cannot take it (`aside.py`)."""
-    return record.aside is not None and bool(record.aside["until_s"] > now_s)
+    return record.aside is not None and record.aside.until_s > now_s
 
 
 def keeps_to_itself(ledger: Ledger, config: Config, pool: str) -> bool:

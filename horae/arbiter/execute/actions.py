@@ -193,5 +193,5 @@ def _why(record: JobRecord, verb: Verb) -> str:
     if record.hold_why is not None:
         return record.hold_why
     if record.blocked is not None and verb is Verb.STOP:
-        return f"withdrawn: {record.blocked['text']}"
+        return f"withdrawn: {record.blocked.text}"
     return str(record.reason["text"]) if record.reason is not None else ""

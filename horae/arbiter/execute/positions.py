@@ -93,7 +93,7 @@ def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: 
         repeat = repeatable(record.stop_repeated_s, now_s, rounds.repeat_s, opened_s)
     elif phase is PlanPhase.GRANTED and record.grant is not None:
         repeat = repeatable(record.grant.at_s, now_s, rounds.repeat_s, opened_s)
-    blocked_s = record.blocked["since_s"] if record.blocked is not None else None
+    blocked_s = record.blocked.since_s if record.blocked is not None else None
     return Position(
         record.id,
         phase,
