@@ -19,6 +19,7 @@ class End(NamedTuple):
     out_of_time: bool = False  #: its time limit is used up
     complete: bool = False  #: a complete checkpoint exists, or the job says that it keeps its own
     own_checkpoints: bool = False  #: the job says that it keeps its own
+    unformed: bool = False  #: its ranks were asked to leave before they had found each other
     resumable: bool = True  #: it can be started again at all
     lost: str = ""  #: why no checkpoint could be written, where none is there: a start would begin at step 0
     failures: int = 0  #: before this end, over all starts
@@ -45,6 +46,8 @@ def judge(end: End) -> Ending:
         return Ending(State.CANCELLED, "its time limit is used up" + kept)
     if end.code == protocol.EXIT_STOPPED and end.complete:
         return Ending(State.STOPPED, "stopped after a checkpoint")
+    if end.code == protocol.EXIT_STOPPED and end.stop and end.unformed:
+        return Ending(State.STOPPED, "asked to stop before it began")
     if end.stop and end.killed:
         return Ending(State.STOPPED, "did not leave in time and was killed")
     text = _describe(end)
