@@ -130,8 +130,7 @@ def keeps_to_itself(ledger: Ledger, config: Config, pool: str) -> bool:
 def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool = False) -> bool:
     """Whether a policy decides about this job now; `unseen`: also where the cluster does not know it."""
     return (
-        record.ended is None
-        and not record.released
+        record.live
         and (record.shown or unseen)
         and record.missing_since_s is None
         and not record.guessed
@@ -140,7 +139,7 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and not record.state.ended
         and not record.spec.without_gpus
         and (record.blocked is None or record.blocked.kind is not BlockKind.ASIDE)
-        and (record.aside is None or not is_aside(record, now_s))
+        and not is_aside(record, now_s)
         and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )
 
