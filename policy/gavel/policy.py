@@ -23,6 +23,7 @@ from policy.contract import Context
 from policy.gavel import programs
 from policy.gavel.programs import Fractions, Jobs, Solving
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Job, JobName, Proposal, Reason, Snapshot
+from policy.never import Could
 from policy.parts import reasons
 from policy.parts.ordered import active
 from policy.parts.solver import Backend
@@ -66,7 +67,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
         np.array(list(gpus.values()), dtype=np.float64),
         np.array([np.inf if _divisible(j) else 1.0 for j in jobs]),
     )
-    turn = Turn.of(snapshot, options["quantum"])
+    turn = Turn.of(snapshot, options["quantum"], Could(snapshot, context.speeds))
     turn.keep(placer, jobs)
     how = Solving(context.time_limit_s, context.seed, Backend(context.solver) if context.solver else Backend.HIGHS)
     answer, notes = _solve(snapshot, jobs, model, goal, how)
