@@ -109,6 +109,7 @@ def admission(
         {j.name: j.allocation for j in claims.jobs},
         capacity=_capacity(snapshot),
         vetoed=frozenset(held.hard),
+        soon=frozenset(job for job, veto in held.hard.items() if veto.guard == guards.BEING_STARTED),
         stay=held.stay,
         place=models.place(snapshot),
     )

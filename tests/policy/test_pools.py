@@ -1,0 +1,48 @@
+"""Counts before places: what is handed out of types and of several types together can always be had by all."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+from random import Random
+
+import pytest
+
+from policy.model import Cluster, GpuRange, Job, Node, Snapshot, Tenant, TypeChoice
+from policy.parts.pools import Pools
+from policy.throughput import Throughput
+
+TYPES = ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_gangs_over_some_types_never_ask_for_more_than_these_types_have(seed: int) -> None:
+    rng = Random(seed)
+    nodes = tuple(Node(t, t, rng.randint(1, 6)) for t in TYPES)
+    tables = [{}, {t: {1: float(i + 1), 64: 64.0 * (i + 1)} for i, t in enumerate(TYPES)}]
+    jobs = []
+    for i in range(rng.randint(2, 9)):
+        low = rng.choice((1, 1, 2, 7, 9))
+        choice = rng.choice((None, TypeChoice(forbid=tuple(rng.sample(TYPES, rng.randint(1, 3))))))
+        gpus = GpuRange(low, low, low + rng.randint(0, 5))
+        jobs.append(Job(f"j{i}", "t", f"j{i}", gpus, throughput=rng.choice(tables), gpu_types=choice))
+    speeds = Throughput(Cluster(nodes, gpu_types=TYPES))
+    pools = Pools(Snapshot(Cluster(nodes, gpu_types=TYPES), tuple(jobs), (Tenant("t"),)), speeds)
+    refused = dict[str, int]()
+    for _ in range(60):
+        job = rng.choice(jobs)
+        step = pools.next_step(job)
+        if step is None:
+            continue
+        if pools.fits(job, step):
+            assert job.name not in refused or step.gpus != refused[job.name], "room came back"
+            pools.give(job, step)
+        elif job.name in pools.type:
+            refused[job.name] = step.gpus
+    has = {t: {t} for t in TYPES}
+    for types in chain.from_iterable(combinations(TYPES, n) for n in range(1, 5)):
+        asked = 0
+        for job in jobs:
+            if job.name in pools.count:
+                within = has.get(pools.type[job.name], set(speeds.types(job)))
+                asked += pools.count[job.name] if within <= set(types) else 0
+        assert asked <= sum(n.gpus for n in nodes if n.gpu_type in types), types
