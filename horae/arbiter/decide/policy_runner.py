@@ -55,6 +55,7 @@ class Question:
     limit_s: Seconds
     #: only find the jobs that it cannot take, each try in a process of its own: it ended its own, or did not answer
     search: bool = False
+    source: bytes = b""  #: of the file that the policy is in, where it is in one, as it was when we began
     unfit: Mapping[JobName, str] = field(default_factory=lambda: EMPTY)  #: jobs that no picture can be made of: why
 
 
