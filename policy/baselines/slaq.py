@@ -88,7 +88,8 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             if forecasts[job.name] is None:
                 text = f"{seen.text}; its loss is not known, so it grows after all others"
             numbers = {**seen.numbers, "reduction": falls if forecasts[job.name] is not None else None}
-            out[job.name] = Reason(seen.code, text, numbers, "a loss curve that falls faster")
+            change = "a loss curve that falls faster" if seen.numbers["gpus"] < job.gpus.max else ""
+            out[job.name] = Reason(seen.code, text, numbers, change)
     blind = [j.name for j in jobs if forecasts[j.name] is None]
     notes = (f"{len(blind)} jobs without a loss curve are served last",) if blind else ()
     return Proposal(placed.placer.taken, reasons=out, notes=notes)

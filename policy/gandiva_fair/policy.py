@@ -391,7 +391,8 @@ class _Round:
                 "tickets_per_gpu": self.per_gpu[job.tenant],
             }
             there = reasons.places(home)
-            change = f"more tickets for {job.tenant}, or fewer jobs on {there}"
+            # A gang has one size: who has every quantum can have no more.
+            change = f"more tickets for {job.tenant}, or fewer jobs on {there}" if part[job.name] < 1 - 1e-9 else ""
             now = allocation[job.name]
             seen = reasons.outcome(job, now, self.speeds, change) if now or job.allocation else None
             if seen is not None and seen.code is not Code.PREEMPTED:
