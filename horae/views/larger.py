@@ -60,7 +60,7 @@ def _one_type(config: Config, record: JobRecord, seen: Seen) -> list[Cause]:
     text = (
         f"it could use {most} GPUs; {policy} gives a gang GPUs of one type, and of {named} there are {there.usable()}"
     )
-    return [Cause("type", text, {"most": most, "gpus": held})]
+    return [Cause("gang", text, {"most": most, "gpus": held})]
 
 
 def _size(ledger: Ledger, record: JobRecord, seen: Seen, next_: str) -> list[Cause]:

@@ -391,14 +391,13 @@ class _Round:
                 "tickets_per_gpu": self.per_gpu[job.tenant],
             }
             there = reasons.places(home)
-            # A gang has one size: who has every quantum can have no more.
-            change = f"more tickets for {job.tenant}, or fewer jobs on {there}" if part[job.name] < 1 - 1e-9 else ""
+            change = f"more tickets for {job.tenant}, or fewer jobs on {there}"
             now = allocation[job.name]
-            seen = reasons.outcome(job, now, self.speeds, change) if now or job.allocation else None
+            seen = reasons.outcome(job, now, self.speeds) if now or job.allocation else None
             if seen is not None and seen.code is not Code.PREEMPTED:
                 moved = self.moves.get(job.name)
                 text = f"{seen.text}; {moved}" if moved else seen.text
-                out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, change)
+                out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers})  # a gang has one size
                 continue
             room = self.placer.room(job.tenant)
             if room is not None and room < self.size[job.name]:

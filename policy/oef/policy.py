@@ -318,8 +318,9 @@ def _reasons(
             code = Code.PREEMPTED if job.held else capped.code
             out[job.name] = Reason(code, capped.text, {**numbers, **capped.numbers}, capped.change)
         elif seen is not None:
-            more = change if seen.numbers["gpus"] < job.gpus.max else ""
-            out[job.name] = Reason(seen.code, seen.text, {**seen.numbers, **numbers}, more)
+            out[job.name] = Reason(
+                seen.code, seen.text, {**seen.numbers, **numbers}, "" if allocation[job.name] else change
+            )
         elif mine:
             text = f"{job.tenant} is entitled to {_say(mine)}; this round its whole GPUs go to jobs served less"
             if not got:
