@@ -155,7 +155,8 @@ def _share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> lis
         how = "about"
     others = found.tenants - 1
     beside = f" (weight {found.weight:g}, beside {others} other tenant{'s' if others != 1 else ''} with jobs)"
-    text = f"its tenant {record.tenant} holds {found.held} GPUs, {how} the {found.owed:.3g} it is owed now{beside}"
+    has = f"{found.held} GPU{'' if found.held == 1 else 's'}"
+    text = f"its tenant {record.tenant} holds {has}, {how} the {found.owed:.3g} it is owed now{beside}"
     return [Cause("share", text, {"held": found.held, "owed": found.owed, "weight": found.weight})]
 
 
