@@ -150,7 +150,7 @@ def options_of(pool: Pool) -> Mapping[str, Any]:
     An app weighs its tenant's weight over the tenant's active apps, so that splitting one sweep into ten buys nothing;
     `weigh: apps` is the papers' plain count.
     """
-    entry = catalogue.entries().get(pool.policy)
+    entry = catalogue.known(pool.policy)
     if entry is not None and any(option.name == "weigh" for option in entry.options):
         return {"weigh": "tenants", **pool.options}
     return pool.options
