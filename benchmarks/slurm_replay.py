@@ -19,6 +19,7 @@ Goal: mean wait within 1.7 %, as near as BSC's simulator, which is a modified Sl
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import statistics
@@ -26,7 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from math import ceil, fsum
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,7 @@ class Noted:
     submitted_s: Seconds
     started_s: Seconds
     ended_s: Seconds
+    nodes: str = ""
 
 
 def of_a_log(path: Path, form: str) -> list[tuple[Seconds, Seconds, int]]:
@@ -111,6 +113,17 @@ def day(rows: Sequence[tuple[Seconds, Seconds, int]], given: argparse.Namespace)
     return out
 
 
+def on_a_cluster(jobs: Sequence[Asked], patience_s: Seconds) -> tuple[str, list[Noted]]:
+    """Its release, and what it noted."""
+    with tempfile.TemporaryDirectory() as folder:
+        lab = PrivateSlurm(Path(folder) / "lab", ROOT / ".cache" / "slurm")
+        lab.up(LabRequest(name="replay", nodes=NODES, gpus=(("v100", GPUS_A_NODE),), options={"slurm.conf": SLURM}))
+        try:
+            return lab.run(["scontrol", "--version"]).stdout.split()[-1], really(lab, jobs, patience_s)
+        finally:
+            lab.down()
+
+
 def really(lab: PrivateSlurm, jobs: Sequence[Asked], patience_s: Seconds) -> list[Noted]:
     """Submit them at their times and wait until all have ended. Raises TimeoutError, RuntimeError."""
     began_s, names = time.monotonic(), []
@@ -128,12 +141,13 @@ def really(lab: PrivateSlurm, jobs: Sequence[Asked], patience_s: Seconds) -> lis
             raise TimeoutError(f"{left} jobs are left after {patience_s:.0f} s")
         time.sleep(2.0)
     noted = {}
-    form = "JobID:|,State:|,SubmitTime:|,StartTime:|,EndTime:|"
+    form = "JobID:|,State:|,SubmitTime:|,StartTime:|,EndTime:|,NodeList:|"
     for line in lab.run(["squeue", "-h", "-t", "all", "-p", "raw", "-O", form]).stdout.splitlines():
-        name, state, *times = (word.strip() for word in line.split("|")[:5])
+        name, state, *times, nodes = (word.strip() for word in line.split("|")[:6])
         if state != "COMPLETED":
             raise RuntimeError(f"job {name} is {state}")
-        noted[name] = Noted(*map(float, times))
+        submitted_s, started_s, ended_s = map(float, times)
+        noted[name] = Noted(submitted_s, started_s, ended_s, nodes)
     return [noted[name] for name in names]
 
 
@@ -182,18 +196,18 @@ def main() -> None:
     words.add_argument("--compress", type=float, default=180.0, help="how many times faster than it was")
     words.add_argument("--load", type=float, default=1.2, help="GPU time asked for over GPU time there is")
     words.add_argument("--seed", type=int, default=1)
+    words.add_argument("--lives", type=Path, metavar="FILE", help="what Slurm noted: kept there, or taken from there")
     words.add_argument("--tick", type=float, default=0.25, help="moments of the simulator, in s")
     given = words.parse_args()
     os.environ["SLURM_TIME_FORMAT"] = "%s"
     jobs = day(of_a_log(given.trace, given.format) if given.trace else drawn(random.Random(given.seed)), given)
-    with tempfile.TemporaryDirectory() as folder:
-        lab = PrivateSlurm(Path(folder) / "lab", ROOT / ".cache" / "slurm")
-        lab.up(LabRequest(name="replay", nodes=NODES, gpus=(("v100", GPUS_A_NODE),), options={"slurm.conf": SLURM}))
-        try:
-            noted = really(lab, jobs, 10 * DAY_S / given.compress)
-            release = lab.run(["scontrol", "--version"]).stdout.split()[-1]
-        finally:
-            lab.down()
+    if given.lives is not None and given.lives.exists():
+        kept = json.loads(given.lives.read_text())
+        release, noted = kept["slurm"], [Noted(*times) for times in kept["noted"]]
+    else:
+        release, noted = on_a_cluster(jobs, 10 * DAY_S / given.compress)
+    if given.lives is not None:
+        given.lives.write_text(json.dumps({"slurm": release, "noted": [astuple(life) for life in noted]}))
     real = [life.started_s - life.submitted_s for life in noted]
     found = {
         name: against(real, simulated(jobs, noted, {"variant": variant}, told=told, tick_s=given.tick))
