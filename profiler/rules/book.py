@@ -45,7 +45,9 @@ _BEHIND_BAR = re.compile(
     rf"|[^\[\]<]{{0,80}}<\?[^\[\]]{{0,80}}\](?={INT}[-/]{INT}[-/]{INT}[ T]{DUR}))"
 )
 _TOLD = ("train", "epoch", "validation")
-_FROM_THE_TEXT = ("auto", "ignore", "trial")  #: kinds of rules that look at the text behind what stands before it
+_FROM_THE_TEXT = ("auto", "ignore", "trial", "pause")  #: kinds of rules that look at the text behind what stands before it
+#: Kinds of lines that give way to all that words find, but for this.
+_GIVES_WAY = {"trial": ("setup",), "pause": ("setup", "context")}
 #: How a line begins that may carry a rank's tag.
 _TAGGED = re.compile(rf"\s*[\[({INT}]|\s*[Rr]ank")
 
@@ -108,13 +110,13 @@ class RuleBook:
         """The plan for the shape of `text` (with its canonical form and numbers); None when nothing reads it."""
         look = _Look(text, canonical, numbers)
         reads = self.generic and generic_too and bool(numbers)
-        trial: Plan | None = None
+        aside: Plan | None = None
         for rule in candidates:
             if look.behind is not None and rule.late:
                 break
             plan = rule.plan(canonical, look.prefix.start if rule.kind in _FROM_THE_TEXT else 0)
-            if plan is not None and plan.kind == "trial":
-                trial = trial or plan
+            if plan is not None and plan.kind in _GIVES_WAY:
+                aside = aside or plan
             elif plan is not None:
                 return look.ignored(plan) if rule.kind == "ignore" else look.placed(plan)
         if look.behind is not None:
@@ -122,8 +124,8 @@ class RuleBook:
             if found is not None:
                 return found.plan
         plan = generic.assemble(canonical, look.prefix.start, "generic/pairs") if reads else None
-        if plan is None or (trial is not None and plan.kind == "setup"):
-            plan = trial  # a line that names a trial and tells a loss is first of all a loss
+        if plan is None or (aside is not None and plan.kind in _GIVES_WAY[aside.kind]):
+            plan = aside  # a line that names a trial and tells a loss is first of all a loss
         return None if plan is None else look.placed(plan)
 
     def _behind_bar(self, look: _Look, end: int, candidates: Iterable[Rule]) -> _Found | None:
