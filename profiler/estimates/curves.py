@@ -173,15 +173,18 @@ def _curve_of_parts(run: Run, points: Sequence[Point]) -> Curve | None:
 
 
 def _sum_of_others(points: Sequence[Point]) -> int | None:
-    """Which of three or more losses told together is, at each position, the sum of the others."""
+    """Which of three or more losses told together is, at each position, the sum of the others, or their mean."""
     told = [[v.value for v in p.losses] for p in points]
     if len(told) < FEWEST_SUMS or len(told[0]) < SUMMED:
         return None
-    return next((i for i in range(len(told[0])) if all(_is_half(row[i], sum(row)) for row in told)), None)
+    many = len(told[0])
+    shares = ((i, share) for share in (1.0, many - 1.0) for i in range(many))
+    return next((i for i, share in shares if all(_is_share(row[i], sum(row), share) for row in told)), None)
 
 
-def _is_half(value: float, total: float) -> bool:
-    return value > 0 and abs(total / 2 - value) <= LIKE_THE_SUM * value
+def _is_share(value: float, total: float, share: float) -> bool:
+    """Whether a value is so manieth of the others that it makes a total with."""
+    return value > 0 and abs((total - value) / share - value) <= LIKE_THE_SUM * value
 
 
 def _on_one_line(points: Sequence[Point]) -> Sequence[Point]:
@@ -210,8 +213,9 @@ def _loss_curve(
     run: Run, points: Sequence[Point], value: Callable[[Point], float], name: str, parts: tuple[str, ...]
 ) -> Curve | None:
     positions = _axis_of(run, points)
-    # of the states of a bar at one position the last one counts, as of a rank's lines; and of what an epoch so far is
-    so_far = points[0].kind is Kind.EPOCH and _counts_up(points)
+    # of the states of a bar at one position the last one counts, as of a rank's lines; and of what an epoch, or a step
+    # of several micro-batches, is so far: the mean of what one process tells was never printed
+    so_far = (run.ranks or 1) <= 1 and (points[0].kind is Kind.EPOCH or (run.accumulation or 1) > 1)
     alone = [p.rank is None and (p.from_bar or so_far) for p in points]
     curve = curve_of((positions(p), -1 if one else p.rank, value(p)) for p, one in zip(points, alone, strict=True))
     if not curve:
@@ -220,12 +224,6 @@ def _loss_curve(
     if kind is LossKind.RUNNING and positions.axis == "epoch" and all(at.is_integer() for at, _ in curve):
         kind = LossKind.EPOCH  # an average that is told when its epoch is over
     return Curve(name, kind, positions.axis, curve, parts)
-
-
-def _counts_up(points: Sequence[Point]) -> bool:
-    """Whether what was taken for the length of the epoch rises within it: it counts."""
-    steps = [(b.iterations or 0.0) - (a.iterations or 0.0) for a, b in pairwise(points) if a.epoch == b.epoch]
-    return bool(steps) and min(steps) > 0
 
 
 def _axis_of(run: Run, points: Sequence[Point]) -> Positions:

@@ -19,7 +19,7 @@ from profiler.rules.pairs import scan
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field, Plan
 from profiler.rules.units import SAMPLE_NOUNS, TIME_UNITS, Meaning, words_for
-from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, opening_side, side_of, words_of
+from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, names_part, opening_side, side_of, words_of
 from profiler.text.tokens import DEC, DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
@@ -310,7 +310,7 @@ def one_each(fields: list[Field]) -> list[Field]:
         elif f.what not in seen:
             seen.add(f.what)
             out.append(f)
-    return out
+    return sorted(out, key=lambda f: f.what == "validation_loss" and names_part(f.name))
 
 
 _PLAIN_NAME = re.compile(r"(?i)^(?:train(?:ing)?[ _/.]?)?(?:total[ _/.]?)?loss$")

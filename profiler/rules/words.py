@@ -282,6 +282,12 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
     return Meaning("skip", validation=True)
 
 
+def names_part(key: str) -> bool:
+    """Whether the words name a part of a loss, of training or held-out."""
+    told = _meaning(key, words_of(key), "")
+    return told is not None and told.what == "part"
+
+
 class Key:
     """The words before a number and the unit behind it."""
 
