@@ -24,6 +24,8 @@ from profiler.model import Kind, LossKind, LossSummary, Point, Run, SeriesSummar
 LATE = 1.5  #: logging intervals that a rank's line may be behind
 SUMMED = 3  #: losses of which one may be the sum of the others
 FEWEST_SUMS = 2  #: positions at which it is
+FEWEST_STEPS = 6  #: from one value to the next, from which a curve falls steadily
+STEADY = 0.75  #: where so many of them go down
 LIKE_THE_SUM = 1e-3  #: and how near: they are printed with few digits
 
 T = TypeVar("T", bound=Hashable)
@@ -258,6 +260,16 @@ def accuracy_curve(run: Run) -> Curve | None:
         if points:
             return _named_curve(run, [(p, p.accuracies) for p in points])
     return None
+
+
+def falls_together(accuracy: Curve | None, loss: Curve | None) -> bool:
+    """Whether what was taken for an accuracy falls as steadily as the loss does: then it is the share that is wrong."""
+    return all(curve is not None and _falls_steadily([v for _, v in curve.points]) for curve in (accuracy, loss))
+
+
+def _falls_steadily(values: Sequence[float]) -> bool:
+    steps = [b < a for a, b in pairwise(values)]
+    return len(steps) >= FEWEST_STEPS and sum(steps) >= STEADY * len(steps)
 
 
 def validation_curves(run: Run) -> tuple[Curve | None, Curve | None]:

@@ -22,6 +22,7 @@ FEWEST_TICKS = 8  #: the same in a log that is shorter than that
 TWO_CLOCKS_S = 30 * 86400.0  #: stamps further apart are of two clocks
 FEWEST_LOSSES = 8  #: lines with a loss from which the clock is read from them alone
 LASTING = 1.5  #: the longest of the epochs whose elapsed time is their own is so many times the shortest
+GROWING = 3  #: so many times of epochs may grow by chance
 FALLS = 0.25  #: of the lines on which a time since a beginning may be lower than on the line before
 GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
 
@@ -249,7 +250,18 @@ def _durations(points: Sequence[Point]) -> list[tuple[float, int]]:
         if seconds is not None and seconds > 0:
             key = float(order) if p.epoch is None else float(int(p.epoch))
             ranked.setdefault(key, []).append((seconds, p.line))
-    return [(fmean(s for s, _ in rows), rows[-1][1]) for rows in ranked.values()]
+    made = [(epoch, fmean(s for s, _ in rows), rows[-1][1]) for epoch, rows in ranked.items()]
+    return _since_beginning(made) or [(seconds, line) for _, seconds, line in made]
+
+
+def _since_beginning(made: Sequence[tuple[float, float, int]]) -> list[tuple[float, int]]:
+    """(seconds an epoch, line) where the times of epochs are all since the first began: each is longer than the one
+    before by about as much an epoch, until the last is far above the first; else nothing."""
+    if len(made) <= GROWING or made[-1][1] < LASTING * made[0][1]:
+        return []
+    steps = [((b[1] - a[1]) / (b[0] - a[0]) if b[0] > a[0] else 0.0, b[2]) for a, b in pairwise(made)]
+    each = [seconds for seconds, _ in steps]
+    return steps if 0 < max(each) < LASTING * min(each) else []
 
 
 def _lasted(p: Point, own: bool) -> float | None:

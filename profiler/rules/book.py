@@ -41,7 +41,7 @@ _GATES = (
 #: A line that a program printed while its bar stood there. A line is read once: a bar that tells its rate counts, and
 #: a stamped line behind it does not.
 _BEHIND_BAR = re.compile(
-    rf"%\|[^\[\]|]*+\|?[^\[\]|]*+\[(?:[^\[\]]*\](?=[A-Za-z]|\s?\[{INT},{INT}\]<)"
+    rf"%\|[^\[\]|]*+\|?[^\[\]|]*+\[(?:[^\[\]]*\](?=[A-Za-z{{]|\s?\[{INT},{INT}\]<)"
     rf"|[^\[\]<]{{0,80}}<\?[^\[\]]{{0,80}}\](?={INT}[-/]{INT}[-/]{INT}[ T]{DUR}))"
 )
 _TOLD = ("train", "epoch", "validation")

@@ -67,6 +67,9 @@ def build(run: Open) -> Run:
     if cast.lead is not None and _stands_still(cast.lead):
         counted = Counted(per_epoch=counted.per_epoch)
         points = list(map(_uncounted, points))
+    if cast.lead is not None and _is_of_epochs(cast.lead):
+        counted = Counted(per_epoch=None)
+        points = [_of_epochs(p) if p.kind is Kind.TRAIN else p for p in points]
     if counted.unit == "sample":
         points = list(map(_of_samples, points))
     ranks = _ranks(run, points)
@@ -102,6 +105,19 @@ def _uncounted(point: Point) -> Point:
 def _of_samples(point: Point) -> Point:
     counts = point.iteration is not None and point.kind is Kind.TRAIN
     return replace(point, unit="sample") if counts else point
+
+
+def _is_of_epochs(lead: Series) -> bool:
+    """Whether a bar counts the epochs that the words before it count."""
+    lead.settle()
+    if not lead.bar or lead.plan.epoch is None or lead.last_epoch is None:
+        return False
+    ends = (lead.first_epoch, lead.last_epoch, lead.epochs)
+    return ends == (lead.first_iteration, lead.last_iteration, lead.total) and lead.last_epoch > lead.first_epoch
+
+
+def _of_epochs(p: Point) -> Point:
+    return replace(p, iteration=None, iterations=None, step_s=None, epoch_s=p.step_s, elapsed_s=None)
 
 
 def _cast(run: Open) -> Cast:
@@ -146,7 +162,8 @@ def _up_to_date(counted: Counted, lead: Series | None, run: Open) -> Counted:
 def _stands_still(lead: Series) -> bool:
     """Whether what was taken for a counter is 0 epoch after epoch: `( 0 , 0 ): loss: 5.2`; or stood once above many
     lines of values, as `step: 30` of a configuration does."""
-    if lead.plan.iteration is None and lead.count > FROM_ONE and lead.first_iteration == lead.last_iteration:
+    alike = lead.count > FROM_ONE and lead.first_iteration == lead.last_iteration
+    if alike and (lead.plan.iteration is None or not (lead.bar or lead.total)):
         return lead.last_epoch == lead.first_epoch and not lead.positions_of_rank.keys() - {None}
     still = lead.first_iteration == lead.last_iteration == lead.interval == 0
     return still and lead.total is None and lead.count >= STILL and lead.last_epoch != lead.first_epoch

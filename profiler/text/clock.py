@@ -73,7 +73,7 @@ class Clock:
             return (seconds, True) if 1e8 < seconds < 1e10 else None
         clock = texts[-1]
         if self.form == "together":
-            clock = f"{clock[:2]}:{clock[2:4]}:{clock[4:]}"
+            clock = f"{clock[:2]}:{clock[2:4]}:{clock[4:] or '00'}"
         if clock.count(":") < 2 and self.form == "clock":
             return None
         seconds = duration(clock) if clock.count(":") == 2 else duration(clock) * 60
@@ -138,13 +138,13 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
 
 
 def _run_together(head: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
-    """20240304-101112."""
+    """20240304-101112, 20240304-1011."""
     m = _TOGETHER.search(head)
     if m is None:
         return None
     first = sum(c in PRIVATE for c in head[: m.start()])
     day, clock = numbers[first], numbers[first + 1]
-    if len(day) != 8 or not day.startswith(("19", "20")) or len(clock) != 6 or _days("compact", 0, day) is None:
+    if len(day) != 8 or not day.startswith(("19", "20")) or len(clock) not in (4, 6) or _days("compact", 0, day) is None:
         return None
     return Clock((first, first + 1), "together"), m.start(), m.end()
 
