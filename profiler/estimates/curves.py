@@ -263,8 +263,10 @@ def accuracy_curve(run: Run) -> Curve | None:
 
 
 def falls_together(accuracy: Curve | None, loss: Curve | None) -> bool:
-    """Whether what was taken for an accuracy falls as steadily as the loss does: then it is the share that is wrong."""
-    return all(curve is not None and _falls_steadily([v for _, v in curve.points]) for curve in (accuracy, loss))
+    """Whether what was taken for an accuracy falls as steadily as the loss does, or without any that is told: then it
+    is the share that is wrong."""
+    told = [[v for _, v in curve.points] for curve in (accuracy, loss) if curve is not None]
+    return accuracy is not None and all(map(_falls_steadily, told))
 
 
 def _falls_steadily(values: Sequence[float]) -> bool:

@@ -21,6 +21,7 @@ TICKS = 20  #: a clocked interval shorter than so many ticks of its clock is joi
 FEWEST_TICKS = 8  #: the same in a log that is shorter than that
 TWO_CLOCKS_S = 30 * 86400.0  #: stamps further apart are of two clocks
 FEWEST_LOSSES = 8  #: lines with a loss from which the clock is read from them alone
+TORN = 2.0  #: two times of one step are far apart
 LASTING = 1.5  #: the longest of the epochs whose elapsed time is their own is so many times the shortest
 GROWING = 3  #: so many times of epochs may grow by chance
 FALLS = 0.25  #: of the lines on which a time since a beginning may be lower than on the line before
@@ -65,7 +66,7 @@ def printed(run: Run) -> list[Sample]:
     train = [p for p in _train(run) if not p.from_bar]
     steps = _stepped(train)
     if steps:
-        return _by_position(run, steps)
+        return [] if torn(run) else _by_position(run, steps)
     clocked = _differences(run, [(p, p.elapsed_s) for p in train if p.elapsed_s is not None])
     averages = [(p, p.step_s_average) for p in train if p.step_s_average is not None]
     if len(clocked) >= 3 or (clocked and not averages):
@@ -75,6 +76,18 @@ def printed(run: Run) -> list[Sample]:
     if averaged:
         return averaged[len(averaged) // 2 :]
     return _by_position(run, _stepped([p for p in run.points if p.kind is Kind.EPOCH and not p.from_bar]))
+
+
+def torn(run: Run) -> tuple[float, float] | None:
+    """The shortest and the longest of the times that one process tells of each step on lines of their own, where those
+    are far apart: one of them is of something else, and nothing says which."""
+    cells: dict[object, list[float]] = defaultdict(list)
+    for p, seconds in _stepped(p for p in _train(run) if not p.from_bar and p.rank is None):
+        cells[p.epoch, p.iteration].append(seconds)
+    apart = [cell for cell in cells.values() if max(cell) > TORN * min(cell)]
+    if 2 * len(apart) <= len(cells):
+        return None
+    return median(min(cell) for cell in apart), median(max(cell) for cell in apart)
 
 
 def _stepped(points: Iterable[Point]) -> list[tuple[Point, float]]:

@@ -6,14 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from profiler.estimates.curves import accuracy_curve, falls_together, loss_curve, loss_summary, series_summary, validation_curves
+from profiler.estimates.curves import (
+    accuracy_curve,
+    falls_together,
+    loss_curve,
+    loss_summary,
+    series_summary,
+    validation_curves,
+)
 from profiler.estimates.iteration import Timing, timing
 from profiler.estimates.loss import fit_of
 from profiler.evidence import Evidence, confidence, known, some
 from profiler.model import Epochs, Iterations, Kind, Point, Run, RunSummary
 from profiler.runs.sane import sane
 
-ERRORS = "what is called an accuracy falls as the loss falls: it may be the share that is wrong, and is not told"
+ERRORS = "what is called an accuracy falls as a loss does: it may be the share that is wrong, and is not told"
 
 
 def summarise(run: Run, *, target: float | None = None) -> RunSummary:

@@ -45,7 +45,12 @@ _BEHIND_BAR = re.compile(
     rf"|[^\[\]<]{{0,80}}<\?[^\[\]]{{0,80}}\](?={INT}[-/]{INT}[-/]{INT}[ T]{DUR}))"
 )
 _TOLD = ("train", "epoch", "validation")
-_FROM_THE_TEXT = ("auto", "ignore", "trial", "pause")  #: kinds of rules that look at the text behind what stands before it
+_FROM_THE_TEXT = (
+    "auto",
+    "ignore",
+    "trial",
+    "pause",
+)  #: kinds of rules that look at the text behind what stands before it
 #: Kinds of lines that give way to all that words find, but for this.
 _GIVES_WAY = {"trial": ("setup",), "pause": ("setup", "context")}
 #: How a line begins that may carry a rank's tag.
@@ -175,6 +180,9 @@ def _placed(plan: Plan, prefix: ranks.Prefix, text: str) -> Plan:
         plan.clock = prefix.clock
     if plan.rank is None:
         plan.rank, plan.fixed_rank = prefix.rank, prefix.fixed_rank
+    if plan.clock is not None:  # what dates the line is no time of anything else
+        stamp = set(plan.clock.tokens)
+        plan.fields = tuple(f for f in plan.fields if f.token not in stamp)
     plan.source = prefix.source
     if plan.rank is None and plan.fixed_rank is None and plan.kind in (*_TOLD, "loose"):
         plan.tag = trials.tag(plan.canonical, prefix.start)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from profiler.runs.open_run import Open
 
 STILL = 3  #: lines of one index from which it is no counter
+APART = 2  #: epochs from which a bar that stands where its epoch stands counts epochs
 FROM_ONE = 8  #: lines of values that one counter above them may be of
 _TOTAL = frozenset(
     (
@@ -110,10 +111,10 @@ def _of_samples(point: Point) -> Point:
 def _is_of_epochs(lead: Series) -> bool:
     """Whether a bar counts the epochs that the words before it count."""
     lead.settle()
-    if not lead.bar or lead.plan.epoch is None or lead.last_epoch is None:
+    first, last = lead.first_epoch, lead.last_epoch
+    if not lead.bar or lead.plan.epoch is None or first is None or last is None or lead.epoch_restarts:
         return False
-    ends = (lead.first_epoch, lead.last_epoch, lead.epochs)
-    return ends == (lead.first_iteration, lead.last_iteration, lead.total) and lead.last_epoch > lead.first_epoch
+    return (first, last) == (lead.first_iteration, lead.last_iteration) and last - first >= APART
 
 
 def _of_epochs(p: Point) -> Point:

@@ -144,7 +144,12 @@ def _run_together(head: str, numbers: list[str]) -> tuple[Clock, int, int] | Non
         return None
     first = sum(c in PRIVATE for c in head[: m.start()])
     day, clock = numbers[first], numbers[first + 1]
-    if len(day) != 8 or not day.startswith(("19", "20")) or len(clock) not in (4, 6) or _days("compact", 0, day) is None:
+    if (
+        len(day) != 8
+        or not day.startswith(("19", "20"))
+        or len(clock) not in (4, 6)
+        or _days("compact", 0, day) is None
+    ):
         return None
     return Clock((first, first + 1), "together"), m.start(), m.end()
 
@@ -155,7 +160,10 @@ def _form(m: re.Match[str], tokens: tuple[int, ...], clock_token: int, numbers: 
     if m.group("a"):
         whole = "ymd" if len(numbers[tokens[0]]) == 4 else "dmy"
         form = whole if m.group("c") else "md"
-        return Clock(tuple(t for t in tokens if t <= clock_token), form, afternoon=afternoon)
+        days = tuple(t for t in tokens if t < clock_token)
+        if _days(form, 0, *(numbers[t] for t in days)) is None:
+            return None  # 20/120 0:00:08
+        return Clock((*days, clock_token), form, afternoon=afternoon)
     month = m.group("month") or m.group("month2")
     if month:
         if month.lower() not in _MONTHS:
