@@ -215,10 +215,8 @@ def _loss_curve(
     run: Run, points: Sequence[Point], value: Callable[[Point], float], name: str, parts: tuple[str, ...]
 ) -> Curve | None:
     positions = _axis_of(run, points)
-    # of the states of a bar at one position the last one counts, as of a rank's lines; and of what an epoch, or a step
-    # of several micro-batches, is so far: the mean of what one process tells was never printed
-    so_far = (run.ranks or 1) <= 1 and (points[0].kind is Kind.EPOCH or (run.accumulation or 1) > 1)
-    alone = [p.rank is None and (p.from_bar or so_far) for p in points]
+    so_far = _so_far(run, points[0])
+    alone = [p.rank is None and (p.from_bar or so_far) for p in points]  # the last of them counts
     curve = curve_of((positions(p), -1 if one else p.rank, value(p)) for p, one in zip(points, alone, strict=True))
     if not curve:
         return None
@@ -226,6 +224,12 @@ def _loss_curve(
     if kind is LossKind.RUNNING and positions.axis == "epoch" and all(at.is_integer() for at, _ in curve):
         kind = LossKind.EPOCH  # an average that is told when its epoch is over
     return Curve(name, kind, positions.axis, curve, parts)
+
+
+def _so_far(run: Run, of: Point) -> bool:
+    """Whether several values at one position are what an epoch, or a step of several micro-batches, is so far: their
+    mean was never printed. Of a bar's states, and of one rank's lines, the last one counts too."""
+    return (run.ranks or 1) <= 1 and (of.kind is Kind.EPOCH or (run.accumulation or 1) > 1)
 
 
 def _axis_of(run: Run, points: Sequence[Point]) -> Positions:

@@ -78,9 +78,9 @@ class Timing:
 
 def timing(run: Run) -> Timing:
     """Everything a run tells about time. Fields are None where the log does not tell."""
-    epoch = epoch_time(run)
+    epoch, apart = epoch_time(run), torn(run)
     found: dict[TimeSource, list[Sample]] = {
-        "printed": printed(run),
+        "printed": [] if apart else printed(run),
         "throughput": from_throughput(run),
         "timestamps": from_clock(run),
         "epoch": from_epochs(run, epoch),
@@ -88,7 +88,6 @@ def timing(run: Run) -> Timing:
     }
     levels = {source: _level(samples) for source, samples in found.items() if samples}
     throughput = throughput_summary(run)
-    apart = torn(run)
     said = [f"{apart[0]:.4g} s and {apart[1]:.4g} s are told of each step: neither is used"] if apart else []
     if not levels:
         return Timing(epoch=epoch, throughput=throughput, warnings=tuple(said))

@@ -66,7 +66,7 @@ def printed(run: Run) -> list[Sample]:
     train = [p for p in _train(run) if not p.from_bar]
     steps = _stepped(train)
     if steps:
-        return [] if torn(run) else _by_position(run, steps)
+        return _by_position(run, steps)
     clocked = _differences(run, [(p, p.elapsed_s) for p in train if p.elapsed_s is not None])
     averages = [(p, p.step_s_average) for p in train if p.step_s_average is not None]
     if len(clocked) >= 3 or (clocked and not averages):

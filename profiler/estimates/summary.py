@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from profiler.estimates.curves import (
+    Curve,
     accuracy_curve,
     falls_together,
     loss_curve,
@@ -31,7 +32,8 @@ def summarise(run: Run, *, target: float | None = None) -> RunSummary:
     run = sane(run)
     times = timing(run)
     loss = loss_curve(run)
-    accuracy, wrong = accuracy_curve(run), ()
+    accuracy: Curve | None = accuracy_curve(run)
+    wrong: tuple[str, ...] = ()
     if falls_together(accuracy, loss):
         accuracy, wrong = None, (ERRORS,)
     held_out_loss, held_out_accuracy = validation_curves(run)

@@ -145,11 +145,16 @@ def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None)
     fields = [f for m in marks for f in fields_of(m, bar)]
     if not bar and _EPOCH_DONE.search(body):
         fields = [replace(f, what="epoch_time") if f.what in TIMES else f for f in fields]
-    if body != printed and sum(f.what == "part" for f in fields) > 1:
-        fields = [f for f in fields if f.what != "part"]  # words that nobody translated say what each loss is of
+    fields = _translated(fields, body, printed)
     if _COMMAND.match(body):
         fields, side = [f for f in fields if f.what in SETUP], ""
     return Said(marks, fields, opening, side, body, bar)
+
+
+def _translated(fields: list[Field], body: str, printed: str) -> list[Field]:
+    """Of a line in another language, without several losses: words that nobody translated say what each is of."""
+    parts = [f for f in fields if f.what == "part"]
+    return fields if body == printed or len(parts) < 2 else [f for f in fields if f not in parts]
 
 
 def _without_unweighted(fields: list[Field]) -> list[Field]:

@@ -65,14 +65,8 @@ def build(run: Open) -> Run:
     points = _points(cast.chosen, cast.main)
     numbers = run.facts.numbers
     counted = _up_to_date(_counted(cast, numbers), cast.lead, run)
-    if cast.lead is not None and _stands_still(cast.lead):
-        counted = Counted(per_epoch=counted.per_epoch)
-        points = list(map(_uncounted, points))
-    if cast.lead is not None and _is_of_epochs(cast.lead):
-        counted = Counted(per_epoch=None)
-        points = [_of_epochs(p) if p.kind is Kind.TRAIN else p for p in points]
-    if counted.unit == "sample":
-        points = list(map(_of_samples, points))
+    if cast.lead is not None:
+        counted, points = _as_it_counts(cast.lead, counted, points)
     ranks = _ranks(run, points)
     return Run(
         format=_format(cast.main or cast.counter, cast.chosen),
@@ -99,6 +93,15 @@ def build(run: Open) -> Run:
     )
 
 
+def _as_it_counts(lead: Series, counted: Counted, points: list[Point]) -> tuple[Counted, list[Point]]:
+    """The counter and the points, where what leads counts nothing, epochs, or samples."""
+    if _stands_still(lead):
+        return Counted(per_epoch=counted.per_epoch), list(map(_uncounted, points))
+    if _is_of_epochs(lead):
+        return Counted(), list(map(_of_epochs, points))
+    return counted, list(map(_of_samples, points)) if counted.unit == "sample" else points
+
+
 def _uncounted(point: Point) -> Point:
     return point if point.iteration is None else replace(point, iteration=None, step_s=None)
 
@@ -118,6 +121,8 @@ def _is_of_epochs(lead: Series) -> bool:
 
 
 def _of_epochs(p: Point) -> Point:
+    if p.kind is not Kind.TRAIN:
+        return p
     return replace(p, iteration=None, iterations=None, step_s=None, epoch_s=p.step_s, elapsed_s=None)
 
 

@@ -73,7 +73,7 @@ class Clock:
             return (seconds, True) if 1e8 < seconds < 1e10 else None
         clock = texts[-1]
         if self.form == "together":
-            clock = f"{clock[:2]}:{clock[2:4]}:{clock[4:] or '00'}"
+            clock = f"{clock[:2]}:{clock[2:4]}:{clock.ljust(6, '0')[4:]}"
         if clock.count(":") < 2 and self.form == "clock":
             return None
         seconds = duration(clock) if clock.count(":") == 2 else duration(clock) * 60
