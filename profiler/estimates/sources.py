@@ -139,7 +139,9 @@ def from_clock(run: Run) -> list[Sample]:
 
 
 def from_epochs(run: Run, epoch: EpochTime | None) -> list[Sample]:
-    length = run.iterations_per_epoch or _length_of_epoch(run)
+    length = run.iterations_per_epoch
+    if length is None and epoch is not None and epoch.n > 1:  # two guesses, of a length and of what was timed, are none
+        length = _length_of_epoch(run)
     if epoch is None or not length or (run.unit == "sample" and not run.batch_size):
         return []
     steps = length / run.batch_size if run.unit == "sample" and run.batch_size else length

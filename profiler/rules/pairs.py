@@ -158,7 +158,7 @@ class _Walk:
         self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
             phrase = _AT.match(key)
-            self.pending = phrase.group(1) if phrase else ""
+            self.pending = phrase.group(1) if phrase else self.pending if " " not in key else ""
         self.marks.append(mark)
 
     def _placed(self, mark: Mark, left: str, right: str) -> bool:

@@ -325,7 +325,7 @@ class Runs:
     def _loose(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """A value without a counter belongs to the counter or the epoch announced before it."""
         run = self.bounds.open
-        if plan.may_be_held_out and run.evaluated:
+        if (plan.may_be_held_out and run.evaluated) or (run.evaluating and plan.may_be_summed_up):
             self._summary(plan, groups, line, redrawn, "validation")  # what follows the loss of an evaluation
             return
         if self._of_epoch(run):
