@@ -1,7 +1,8 @@
 """What a column of numbers is by how it behaves: nothing here reads a word.
 
 A counter goes on by equal steps; a loss falls, fast at first and slower later, and now and then rises, or falls now
-faster and now slower: what falls smoothly is a schedule or a countdown. Every test is strict: a column that may be two things is `OTHER`.
+faster and now slower: what falls smoothly is a schedule or a countdown. Every test is strict: a column that may be two
+things is `OTHER`.
 """
 
 from __future__ import annotations

@@ -157,9 +157,15 @@ class _Walk:
         self._as_part(mark, key, left, _LIST.match(right, used) is not None)
         self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
-            phrase = _AT.match(key)
-            self.pending = phrase.group(1) if phrase else self.pending if " " not in key else ""
+            self.pending = self._left_by(key)
         self.marks.append(mark)
+
+    def _left_by(self, key: str) -> str:
+        """The words that a counter leaves for the value behind it: `loss at step`, `loss in epoch 1 iteration`."""
+        phrase = _AT.match(key)
+        if phrase is not None:
+            return phrase.group(1)
+        return "" if " " in key else self.pending
 
     def _placed(self, mark: Mark, left: str, right: str) -> bool:
         """Whether the number belongs to the one before."""
