@@ -134,8 +134,7 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and (record.shown or unseen)
         and record.missing_since_s is None
         and not record.guessed
-        and record.cancel_why is None
-        and record.hold_why is None
+        and record.wanted
         and not record.state.ended
         and not record.spec.without_gpus
         and (record.blocked is None or record.blocked.kind is not BlockKind.ASIDE)
