@@ -76,7 +76,7 @@ def ran_out(ledger: Ledger, pool: str, config: Config, since_s: Seconds, now_s: 
         for node_times in rec.leases.values():
             times += node_times
         if rec.aside is not None:
-            times.append(rec.aside["until_s"])
+            times.append(rec.aside.until_s)
         if rec.state is JobState.LOST:
             times.append(backoff_until(rec, config))
     return any(since_s < t <= now_s for t in times)

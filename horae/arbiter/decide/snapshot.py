@@ -16,7 +16,7 @@ from typing import Any
 
 from horae.arbiter.decide.modes import mode_of
 from horae.config import Config, Pool
-from horae.journal import JobRecord, Ledger
+from horae.journal import JobRecord, Ledger, PoolRecord
 from horae.journal.codec import restore
 from horae.journal.measured import Measurement
 from horae.port import BlockKind, JobId, JobState, Observation, backoff_s
@@ -117,7 +117,7 @@ def backoff_until(record: JobRecord, config: Config) -> Seconds:
 
 def is_aside(record: JobRecord, now_s: Seconds) -> bool:
     """Whether it is left out because the policy cannot take it (`aside.py`)."""
-    return record.aside is not None and bool(record.aside["until_s"] > now_s)
+    return record.aside is not None and record.aside.until_s > now_s
 
 
 def keeps_to_itself(ledger: Ledger, config: Config, pool: str) -> bool:
@@ -139,7 +139,7 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and record.hold_why is None
         and not record.state.ended
         and not record.spec.without_gpus
-        and (record.blocked is None or record.blocked["kind"] != BlockKind.ASIDE)
+        and (record.blocked is None or record.blocked.kind != BlockKind.ASIDE)
         and (record.aside is None or not is_aside(record, now_s))
         and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )
@@ -168,7 +168,7 @@ def picture_of_the_fit(
     ledger: Ledger, pool: Pool, view: SnapshotSources, *, apps: Iterable[App] = (), album: Album | None = None
 ) -> tuple[Snapshot, dict[JobId, str]]:
     """The same, and the jobs that are not in it because no policy could take them, with what is wrong."""
-    config, now_s, settle_s = view.config, view.now_s, view.config.rounds.settle_s
+    config, now_s = view.config, view.now_s
     books = ledger.pool(pool.name)
     mine = [node for node in view.observation.nodes if view.pools.get(node.name) == pool.name]
     types = tuple(dict.fromkeys(n.gpu_type for n in mine))
@@ -189,20 +189,7 @@ def picture_of_the_fit(
     fit, unfit = _fit(records, view, album)
     decided = {job.name for job in fit}
     album.close(decided)
-    taken: Counter[NodeName] = Counter(view.strays)
-    for record in ledger.live():
-        if record.id not in decided:
-            taken.update(occupies(record, now_s, settle_s))
-    avoid = {n: a.gpus for n, a in books.avoid.items() if a.until_s > now_s}
-    nodes = tuple(
-        _node(
-            node,
-            taken[node.name] + avoid.get(node.name, 0),
-            books.maintenance is not None,
-            view.away.get(node.name, ()),
-        )
-        for node in mine
-    )
+    nodes = _nodes(ledger, books, mine, decided, view)
     tenants = sorted({job.tenant for job in fit})
     caps = _caps(ledger, pool.name, tenants, decided, view)
     choice = PolicyChoice(pool.policy, options_of(pool))
@@ -281,6 +268,21 @@ def _fit(records: Iterable[JobRecord], view: SnapshotSources, album: Album) -> t
     return tuple(fit), unfit
 
 
+def _nodes(
+    ledger: Ledger, books: PoolRecord, mine: Iterable[Node], decided: Collection[JobId], view: SnapshotSources
+) -> tuple[Node, ...]:
+    """The pool's nodes, with what those hold there that are not decided about as foreign use."""
+    taken: Counter[NodeName] = Counter(view.strays)
+    for record in ledger.live():
+        if record.id not in decided:
+            taken.update(occupies(record, view.now_s, view.config.rounds.settle_s))
+    for name, avoid in books.avoid.items():
+        if avoid.until_s > view.now_s:
+            taken[name] += avoid.gpus
+    still = books.maintenance is not None
+    return tuple(_node(node, taken[node.name], still, view.away.get(node.name, ())) for node in mine)
+
+
 def _node(node: Node, taken: Gpus, maintenance: bool, away: tuple[Away, ...]) -> Node:
     """In maintenance nothing moves, for whatever cause."""
     health = Health.DRAIN if maintenance and node.health is Health.UP else node.health
@@ -349,12 +351,6 @@ class Album:
             allocation = {n: g for n, g in occupied.items() if n in self._nodes}
         choice, same = spec.type_choice, self._same
         tables = self._tables_of(record, measured, view.config, choice)
-        total = spec.iterations if spec.iterations is not None else measured.total
-        done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
-        if total is not None and done >= total:
-            # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not
-            # for the lack of GPUs that a policy would no longer give it.
-            total = done + 1
         gpus = _range(record, sum(allocation.values()))
         slowdown = measured.slowdown or _NO_SLOWDOWN
         return Job(
@@ -363,7 +359,7 @@ class Album:
             app=record.app_key,
             gpus=same.setdefault((gpus.requested, gpus.min, gpus.max, gpus.allowed), gpus),
             submitted_s=record.submitted_s,
-            work=Work(total, done),
+            work=_work(record, measured),
             throughput=tables[0],
             provenance=tables[1],
             model=spec.model,
@@ -429,6 +425,16 @@ def _believable(measured: Measurement) -> Measurement:
 
 def recorded(record: JobRecord) -> Measurement:
     return restore(Measurement, record.measured) if record.measured else _NOTHING_MEASURED
+
+
+def _work(record: JobRecord, measured: Measurement) -> Work:
+    total = record.spec.iterations if record.spec.iterations is not None else measured.total
+    done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
+    if total is not None and done >= total:
+        # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not for
+        # the lack of GPUs that a policy would no longer give it.
+        total = done + 1
+    return Work(total, done)
 
 
 def _range(record: JobRecord, held: Gpus) -> GpuRange:
