@@ -139,10 +139,14 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and record.hold_why is None
         and not record.state.ended
         and not record.spec.without_gpus
-        and (record.blocked is None or record.blocked.kind != BlockKind.ASIDE)
-        and (record.aside is None or not is_aside(record, now_s))
-        and (record.losses < 2 or backoff_until(record, config) <= now_s)
+        and not _rests(record, config, now_s)
     )
+
+
+def _rests(record: JobRecord, config: Config, now_s: Seconds) -> bool:
+    """Whether it is not decided about for now: what is in its way passes, or is others' to take away."""
+    held_there = record.blocked is not None and record.blocked.kind == BlockKind.ASIDE
+    return held_there or is_aside(record, now_s) or (record.losses >= 2 and backoff_until(record, config) > now_s)
 
 
 def options_of(pool: Pool) -> Mapping[str, Any]:
