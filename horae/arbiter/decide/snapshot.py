@@ -130,23 +130,17 @@ def keeps_to_itself(ledger: Ledger, config: Config, pool: str) -> bool:
 def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool = False) -> bool:
     """Whether a policy decides about this job now; `unseen`: also where the cluster does not know it."""
     return (
-        record.ended is None
-        and not record.released
+        record.live
         and (record.shown or unseen)
         and record.missing_since_s is None
         and not record.guessed
-        and record.cancel_why is None
-        and record.hold_why is None
+        and record.wanted
         and not record.state.ended
         and not record.spec.without_gpus
-        and not _rests(record, config, now_s)
+        and (record.blocked is None or record.blocked.kind is not BlockKind.ASIDE)
+        and not is_aside(record, now_s)
+        and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )
-
-
-def _rests(record: JobRecord, config: Config, now_s: Seconds) -> bool:
-    """Whether it is not decided about for now: what is in its way passes, or is others' to take away."""
-    held_there = record.blocked is not None and record.blocked.kind == BlockKind.ASIDE
-    return held_there or is_aside(record, now_s) or (record.losses >= 2 and backoff_until(record, config) > now_s)
 
 
 def options_of(pool: Pool) -> Mapping[str, Any]:
@@ -155,7 +149,7 @@ def options_of(pool: Pool) -> Mapping[str, Any]:
     An app weighs its tenant's weight over the tenant's active apps, so that splitting one sweep into ten buys nothing;
     `weigh: apps` is the papers' plain count.
     """
-    entry = catalogue.entries().get(pool.policy)
+    entry = catalogue.known(pool.policy)
     if entry is not None and any(option.name == "weigh" for option in entry.options):
         return {"weigh": "tenants", **pool.options}
     return pool.options

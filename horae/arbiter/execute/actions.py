@@ -48,8 +48,7 @@ class Actions:
             if (not r.shown or r.missing_since_s is not None)
             and not r.adopted
             and r.pool in acting
-            and r.cancel_why is None
-            and r.hold_why is None
+            and r.wanted
             and repeatable(r.submit_sent_s, now_s, self._config.rounds.repeat_s, ledger.opened_s)
             and retries.may(r.id, Verb.SUBMIT, now_s)
         ]
