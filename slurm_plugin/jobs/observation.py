@@ -132,23 +132,8 @@ class Observer:
                 look.notes.append(f"{row.id} cannot be understood, and is left as it is: {printable(str(error))}")
                 jobs |= {job: seen} if (seen := self.jobs.get(job)) is not None else {}
                 continue
-            if verdict.note:
-                look.notes.append(verdict.note)
-            if verdict.job is None and waits_for_us(row, verdict.memo, self._options):
-                self.unoffered[job] = row
-            if verdict.job is not None and verdict.job.state is JobState.LOST:
-                memo = state_machine.told_lost(row, verdict.memo, down)
-                why = f"{verdict.job.native}: {memo.lost[1]}" if memo.lost else verdict.job.native
-                verdict = replace(verdict, memo=memo, job=replace(verdict.job, native=why))
-            if verdict.job is not None:
-                jobs[job] = self._marked(verdict.job, row, look.now_s)
-            if verdict.memo.grants or verdict.memo.stop or verdict.steps:  # of one that is not offered too: who held it
-                self._memories.put(verdict.memo)
-            elif verdict.job is not None:
-                self._memories.keep(verdict.memo)
-            look.due += [(row, step) for step in verdict.steps]
-            if verdict.memo.stop is not None and verdict.memo.stop.stay:
-                look.staying.append((row, verdict.memo))
+            if (shown := self._taken(job, row, verdict, down, look)) is not None:
+                jobs[job] = shown
         jobs |= self._absent_ones(before, facts, look)
         shapes = {job.spec.shape: None for job in jobs.values() if job.spec is not None and job.spec.shape is not None}
         words = tuple(dict.fromkeys(word for shape in shapes for word in shape.features if " " in word))[:_MOST_WORDS]
@@ -164,6 +149,30 @@ class Observer:
         look.quotas += quotas.of_arrays(self.jobs, self.rows, self._throttled(look)) + self._licences(look)
         look.away = self._maintenance(look)
         return look
+
+    def _taken(
+        self, job: JobId, row: JobRow, verdict: state_machine.Judgement, down: Collection[str], look: Look
+    ) -> ObservedJob | None:
+        """What is remembered and due after a judgement; the job as it is shown."""
+        shown = verdict.job
+        if verdict.note:
+            look.notes.append(verdict.note)
+        if shown is None and waits_for_us(row, verdict.memo, self._options):
+            self.unoffered[job] = row
+        if shown is not None and shown.state is JobState.LOST:
+            memo = state_machine.told_lost(row, verdict.memo, down)
+            why = f"{shown.native}: {memo.lost[1]}" if memo.lost else shown.native
+            verdict, shown = replace(verdict, memo=memo), replace(shown, native=why)
+        if shown is not None:
+            shown = self._marked(shown, row, look.now_s)
+        if verdict.memo.grants or verdict.memo.stop or verdict.steps:  # of one that is not offered too: who held it
+            self._memories.put(verdict.memo)
+        elif shown is not None:
+            self._memories.keep(verdict.memo)
+        look.due += [(row, step) for step in verdict.steps]
+        if verdict.memo.stop is not None and verdict.memo.stop.stay:
+            look.staying.append((row, verdict.memo))
+        return shown
 
     def _maintenance(self, look: Look) -> tuple[Absence, ...]:
         """What the site has reserved for it; that of a while ago where Slurm does not tell. By scontrol alone."""
