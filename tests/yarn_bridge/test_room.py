@@ -362,6 +362,30 @@ def test_workers_ask_for_the_partition_that_their_queue_is_let_into(site: Site) 
     assert [[each.get("node_partitions") for each in constraints] for constraints in made] == [[None], [["gpu"]]]
 
 
+@pytest.mark.parametrize(("before", "after"), [(("gpu",), ()), ((), ("gpu",))])
+def test_a_node_that_changed_its_partition_is_asked_for_in_the_new_one(
+    site: Site, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    """A component asks for what it was made with: nothing came, and the node was blamed."""
+    site.yarn.labels, site.yarn.accessible = {"n2": before}, ["gpu"]
+    names = site.running({"n1": 1})
+    site.yarn.labels = {"n2": after}
+    attend(site.port)
+    site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
+    site.acknowledge(names, 1, "stopped", 86, 1.0)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    parts = [each["placement_policy"]["constraints"][0] for each in site.yarn.bodies[-1]["components"]]
+    made = [each.get("node_partitions") for each in parts]
+    assert (site.calls["create"], made) == (2, [None, list(after) or None])
+    names = [each.name for each in site.port.files.record("job").workers]  # type: ignore[union-attr]
+    site.port.reshape("job", {"n1": 1}, 3)
+    site.acknowledge(names, 2, "stopped", 86, 1.0)
+    site.look()
+    assert (site.look().state, site.calls["create"]) == (JobState.RUNNING, 2), "once"
+
+
 def test_a_partition_has_limits_of_its_own_and_one_that_lends_is_lent() -> None:
     info = recorded("3.4.2-queues")["scheduler"]["response"]["scheduler"]["schedulerInfo"]
     tree = queues(info)

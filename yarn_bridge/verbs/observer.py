@@ -368,6 +368,7 @@ class Observer:
             life_s,
             harm=harm,
             hindered=seen.hindered,
+            partitions=self._executor.by_service.partitions,
         )
         if not self._worth_reading(seen, cheap):
             return cheap
