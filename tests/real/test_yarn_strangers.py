@@ -83,8 +83,8 @@ def test_another_users_folder_is_refused_to_who_names_it(harness: YarnHarness) -
     options = parse_options(harness.options)
     whole, private = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)), "/user/ann/private"
     for user in ("ann", "ben"):
-        harness.lab._hdfs("PUT", f"/user/{user}", "MKDIRS", permission="755").raise_for_status()
-        harness.lab._hdfs("PUT", f"/user/{user}", "SETOWNER", owner=user).raise_for_status()
+        harness.lab._change(f"/user/{user}", "MKDIRS", permission="755")
+        harness.lab._change(f"/user/{user}", "SETOWNER", owner=user)
     whole.as_user("ann").make_folder(private, "700")
     url = str(harness.lab.facts()["webhdfs"]).replace("http:", "webhdfs:") + private
     hers = replace(harness.spec("hers", Behaviour.TRAINS), owner="ann", checkpoint=url)

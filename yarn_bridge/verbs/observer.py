@@ -277,6 +277,17 @@ class Observer:
         notes += [f"queue {each.path} is {each.state}: it takes no new application" for each in closed]
         if self.limits.why:
             notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
+        return self._limited(nodes, told, held, got, notes)
+
+    def _limited(
+        self,
+        nodes: tuple[Node, ...],
+        told: Sequence[Holding],
+        held: Mapping[str, Held],
+        got: Reach,
+        notes: list[str],
+    ) -> tuple[Node, ...]:
+        """Without what Horae's queue, and those above it, may not hold; `notes` grows by why."""
         begins = any(each.size and not each.gpus for each in told)
         for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
             within = {each.name for each in nodes if got.of.get(each.name, "") == label}
