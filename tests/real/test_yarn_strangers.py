@@ -111,7 +111,7 @@ def test_a_queue_that_is_stopped_in_the_middle(harness: YarnHarness) -> None:
     port.manager.edit_scheduler(QueueEdits(update={"root.horae": {"state": "STOPPED"}}), "horae")
     try:
         port._observer.limits.forget()
-        assert "queue root.horae is STOPPED: it takes no new application" in cluster.observe().notes
+        assert "queue root.horae is DRAINING: it takes no new application" in cluster.observe().notes  # a job is in it
         cluster.wait_progress(job, 5)
         port.reshape(job, cluster.spread(1), 2)
         cluster.until("it has its new shape", lambda: cluster.job(job).epoch == 2)

@@ -115,6 +115,27 @@ def test_what_a_user_may_hold_of_memory_counts_in_gpus_of_his_largest_job(site: 
     assert attend(site.port).caps == {"horae": 2}
 
 
+def test_no_node_is_blamed_for_a_gang_that_formed_while_the_manager_was_away(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise TryLater("no ResourceManager answers")
+
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    with monkeypatch.context() as gone:
+        gone.setattr(site.yarn, "nodes", away)
+        site.now_s += 60.0
+        with pytest.raises(TryLater):
+            site.look()
+    site.now_s += 20.0
+    assert site.look().state is JobState.STARTING
+    site.now_s += 90.0
+    assert site.look().state is JobState.STARTING, "as long as ever since it is back"
+    site.now_s += 20.0
+    assert site.look().state is JobState.QUEUED, "and no longer"
+
+
 def test_a_worker_that_is_larger_than_any_container_of_its_queue_is_refused_and_not_tried(site: Site) -> None:
     """YARN takes such a service, or fails without a word, as often as it is made."""
     site.port.submit("early", replace(SPEC, name="early", memory_per_gpu=8192 << 20))
