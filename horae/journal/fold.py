@@ -191,10 +191,8 @@ def _seen(ledger: Ledger, event: Event) -> None:
         _came_into(record, state, epoch, since_s)
     if record.allocation and not allocation:
         record.left_nodes, record.left_s = sorted(record.allocation), event.at_s
-    if record.grant is not None and (
-        epoch >= record.grant.epoch or (record.state is JobState.STARTING and state.startable)
-    ):
-        record.grant = None  # it took effect, or was withdrawn
+    if record.grant is not None and _is_over(record.grant, record, state, epoch):
+        record.grant = None
     record.shown, record.missing_since_s = True, None
     record.state, record.epoch_seen = state, epoch
     record.epoch = max(record.epoch, epoch)
@@ -205,6 +203,11 @@ def _seen(ledger: Ledger, event: Event) -> None:
     record.cluster_left_s, record.cluster_left_at_s = data.get("time_left_s"), event.at_s
     if "checkpoint" in data:
         record.checkpoint = restore(CheckpointMark, data["checkpoint"])
+
+
+def _is_over(grant: Grant, before: JobRecord, state: JobState, epoch: int) -> bool:
+    """Whether it took effect, or was withdrawn."""
+    return epoch >= grant.epoch or (before.state is JobState.STARTING and state.startable)
 
 
 #: By value.

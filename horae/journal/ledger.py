@@ -191,6 +191,11 @@ class JobRecord:
         return self.ended is None and not self.released
 
     @property
+    def wanted(self) -> bool:
+        """Whether it is to run: nobody cancelled or holds it."""
+        return self.cancel_why is None and self.hold_why is None
+
+    @property
     def app_key(self) -> str:
         """Apps of one name belong together only within their tenant: nobody joins another's by naming it."""
         return f"{self.tenant}/{self.app}"

@@ -381,11 +381,7 @@ def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) ->
     waiting = [
         r
         for r in ledger.live(record.pool)
-        if r.id != record.id
-        and not r.state.holds
-        and r.hold_why is None
-        and r.cancel_why is None
-        and (r.reason or {}).get("code") != Code.INFEASIBLE
+        if r.id != record.id and not r.state.holds and r.wanted and (r.reason or {}).get("code") != Code.INFEASIBLE
     ]
     key = standing([record, *waiting])
     return tuple(r.id for r in sorted(waiting, key=key) if key(r) < key(record))

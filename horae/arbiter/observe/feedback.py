@@ -38,7 +38,7 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
                 cap = _tried_next(ledger, record, alone)
             job, until_s = record.id if alone else None, now_s + rounds.feedback_s
             drafts.append(events.capped(record.pool, record.tenant, cap, until_s, block.text, job=job))
-        elif record.grant is not None:
+        elif record.grant is not None and block.kind is not BlockKind.ASIDE:
             drafts += [
                 events.avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block.text)
                 for node, gpus in record.grant.allocation.items()

@@ -106,13 +106,9 @@ def _compare(
 def _differs(record: JobRecord, job: ObservedJob, now_s: Seconds) -> bool:
     blocked = None if record.blocked is None else (record.blocked.kind, record.blocked.text)
     shown = None if job.blocked is None else (job.blocked.kind, job.blocked.text)
+    known = record.state, record.epoch_seen, record.allocation, record.exit_code, record.native, blocked
     return (
-        record.state is not job.state
-        or record.epoch_seen != job.epoch
-        or record.allocation != job.allocation
-        or record.exit_code != job.exit_code
-        or record.native != job.native
-        or blocked != shown
+        known != (job.state, job.epoch, job.allocation, job.exit_code, job.native, shown)
         or _newer(record.checkpoint, job.checkpoint)
         or _limit_moved(record.cluster_left_at(now_s), job.time_left_s)
     )

@@ -167,8 +167,7 @@ def _may_be_taken(record: JobRecord, known: UnusedGpus) -> bool:
         known.gpus >= sum(record.allocation.values())
         and record.state is JobState.RUNNING
         and movable(record)
-        and record.hold_why is None
-        and record.cancel_why is None
+        and record.wanted
     )
 
 
