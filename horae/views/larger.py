@@ -12,7 +12,7 @@ from horae.port import JobId
 from horae.views import size
 from horae.views.cause import Cause
 from horae.views.size import Holder, Seen
-from horae.views.starts import StartEstimate
+from horae.views.starts import OTHERWISE, StartEstimate
 from policy import catalogue
 from policy.model import Seconds
 
@@ -29,7 +29,8 @@ def causes(
     starts: Mapping[JobId, StartEstimate],
 ) -> list[Cause]:
     pool = config.pool(record.pool)
-    enforced = pool is not None and mode_of(ledger, pool) is Mode.ENFORCE
+    fails = f"policy:{record.pool}" in ledger.alerts  # then its next decision is as likely to be none
+    enforced = pool is not None and mode_of(ledger, pool) is Mode.ENFORCE and not fails
     found = [
         *_one_type(config, record, seen),
         *_size(ledger, record, _where(config, record, seen), "the policy's next decision" if enforced else ""),
@@ -81,6 +82,9 @@ def _size(ledger: Ledger, record: JobRecord, seen: Seen, next_: str) -> list[Cau
     needs = record.spec.gpus.min
     begin = f"it needs {needs} GPU{'' if needs == 1 else 's'}{of}"
     begin = f"it could use {most} GPUs{of} and holds {held}" if held else begin
+    if not held and found.free >= needs:  # nobody's GPUs are in its way
+        waits = record.reason is not None and record.reason["code"] in OTHERWISE
+        return [Cause("size", f"{begin}: {found.words}", numbers, "" if waits else next_)]
     return [Cause("size", f"{begin}: {found.words}", numbers, _frees(ledger, found.holders) or next_)]
 
 

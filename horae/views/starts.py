@@ -18,10 +18,14 @@ from horae.arbiter.decide.snapshot import movable
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
 from horae.views.rows import job_row
-from policy.model import EMPTY, Away, Gpus, GpuType, Health, Node, NodeName, Seconds
+from policy.model import EMPTY, Away, Code, Gpus, GpuType, Health, Node, NodeName, Seconds
 
 #: Waiting jobs of a pool that are looked at: behind so many nobody knows anything.
 MOST = 500
+
+
+#: Why jobs wait that GPUs which come free do not help: nobody can tell when they start.
+OTHERWISE = frozenset({Code.WAITS_CAP, Code.INFEASIBLE, Code.UNKNOWN_SPEED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ def starts(
     waiting = []
     for record in (*ledger.live(pool), *more):
         if not record.holding:
-            if record.hold_why is None and record.cancel_why is None:
+            otherwise = record.reason is not None and record.reason["code"] in OTHERWISE
+            if record.hold_why is None and record.cancel_why is None and not otherwise:
                 waiting.append(record)
             continue
         in_s = ends_in(record, now_s)
