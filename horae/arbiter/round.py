@@ -78,7 +78,7 @@ def ran_out(ledger: Ledger, pool: str, config: Config, since_s: Seconds, now_s: 
         for node_times in rec.leases.values():
             times += node_times
         if rec.aside is not None:
-            times.append(rec.aside["until_s"])
+            times.append(rec.aside.until_s)
         if rec.state is JobState.LOST:
             times.append(backoff_until(rec, config))
     return any(since_s < t <= now_s for t in times)
@@ -111,6 +111,7 @@ def admission(
         {j.name: j.allocation for j in claims.jobs},
         capacity=_capacity(snapshot),
         vetoed=frozenset(held.hard),
+        soon=frozenset(job for job, veto in held.hard.items() if veto.guard == guards.BEING_STARTED),
         stay=held.stay,
         place=models.place(snapshot),
     )

@@ -58,7 +58,7 @@ def starts(
     for record in (*ledger.live(pool), *more):
         if not record.holding:
             otherwise = record.reason is not None and record.reason["code"] in OTHERWISE
-            if record.hold_why is None and record.cancel_why is None and not otherwise:
+            if record.wanted and not otherwise:
                 waiting.append(record)
             continue
         in_s = ends_in(record, now_s)

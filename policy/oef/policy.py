@@ -29,6 +29,7 @@ from policy.model import (
     Share,
     Snapshot,
 )
+from policy.never import Could
 from policy.oef.shares import Shares, Users, cooperative, non_cooperative
 from policy.parts import reasons
 from policy.parts.rounding import Account, opened, whole
@@ -84,7 +85,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
         for job in kind.jobs:
             for t, x in shares[job.name].items():
                 of[t] += x
-    turn = Turn.of(snapshot, options["quantum"])
+    turn = Turn.of(snapshot, options["quantum"], Could(snapshot, context.speeds))
     turn.keep(placer, jobs)
     account = Account.of(snapshot.state)
     deviation = account.charged(snapshot, options["quantum"], gpus) if account else {}
