@@ -57,8 +57,7 @@ def starts(
     waiting = []
     for record in (*ledger.live(pool), *more):
         if not record.holding:
-            otherwise = record.reason is not None and record.reason["code"] in OTHERWISE
-            if record.wanted and not otherwise:
+            if record.wanted and not waits_for_a_limit(record):
                 waiting.append(record)
             continue
         in_s = ends_in(record, now_s)
@@ -93,6 +92,11 @@ def _there(
         if (time.to_s > at_s and time.from_s < at_s + stay_s) or time.from_s <= at_s < time.to_s:
             there[time.gpu_type] = there.get(time.gpu_type, 0) - time.gpus
     return there
+
+
+def waits_for_a_limit(record: JobRecord) -> bool:
+    """By the newest decision: GPUs that come free do not help it."""
+    return record.reason is not None and record.reason["code"] in OTHERWISE
 
 
 def ends_in(record: JobRecord, now_s: Seconds) -> Seconds | None:
