@@ -82,8 +82,8 @@ def test_what_it_raises_is_told_with_its_line(tmp_path: Path, file: Path) -> Non
     site.run(5)
     aside = site.core.ledger.jobs[job].aside
     assert aside is not None
-    assert f" at {file}:13; `horae decide " in aside["text"]
-    assert f" --policy {file}` asks it again" in aside["text"]
+    assert f" at {file}:13; `horae decide " in aside.text
+    assert f" --policy {file}` asks it again" in aside.text
 
 
 @pytest.mark.parametrize(
