@@ -102,10 +102,10 @@ def movable(record: JobRecord) -> bool:
     return resumes and not record.checkpoint_trouble
 
 
-def stands_elsewhere(record: JobRecord, known: Collection[NodeName]) -> bool:
+def stands_elsewhere(record: JobRecord, known: frozenset[NodeName]) -> bool:
     """Whether it holds GPUs that are not its pool's, and cannot leave them: without those it would seem to wait,
     and be moved."""
-    return record.state.holds and not record.allocation.keys() <= set(known) and not movable(record)
+    return record.state.holds and not known.issuperset(record.allocation) and not movable(record)
 
 
 def backoff_until(record: JobRecord, config: Config) -> Seconds:
