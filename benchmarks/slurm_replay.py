@@ -234,6 +234,7 @@ def main() -> None:
     result = {
         "verdict": "holds" if abs(off) <= GOAL else "differs",
         "goal": GOAL,
+        "real_within_band": found["told"]["band"][0] <= 0.0 <= found["told"]["band"][1],
         "jobs": len(jobs),
         "seconds": round(max(life.ended_s for life in noted) - min(life.submitted_s for life in noted)),
         "longer_than_slept_s": round(
