@@ -20,7 +20,7 @@ from policy.throughput import Throughput
 def divided(snapshot: Snapshot, speeds: Throughput) -> tuple[Snapshot, frozenset[JobName]]:
     """The snapshot without the jobs that nothing could be given, and their names; the same object where there is
     none."""
-    could = _Could(snapshot, speeds)
+    could = Could(snapshot, speeds)
     unable = frozenset(job.name for job in snapshot.jobs if not (job.allocation or job.work.left == 0 or could(job)))
     if not unable:
         return snapshot, unable
@@ -43,7 +43,7 @@ def told(decision: Decision, snapshot: Snapshot, unable: frozenset[JobName], spe
     )
 
 
-class _Could:
+class Could:
     """Whether a job could run, were nothing else of ours there; asked once for jobs that are alike."""
 
     def __init__(self, snapshot: Snapshot, speeds: Throughput) -> None:

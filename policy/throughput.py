@@ -28,7 +28,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
-from policy.model import Allocation, Cluster, Gpus, GpuType, IterationsPerSecond, Job, NodeName, Share
+from policy.model import Allocation, Cluster, Gpus, GpuType, Health, IterationsPerSecond, Job, NodeName, Share
 
 #: A gain smaller than this part of the throughput is float noise.
 NOISE = 1e-12
@@ -105,9 +105,8 @@ class Throughput:
     def __init__(self, cluster: Cluster) -> None:
         self._type_of = {n.name: n.gpu_type for n in cluster.nodes}
         self._rack_of = {n.name: n.rack for n in cluster.nodes}
-        self.present: tuple[GpuType, ...] = tuple(
-            t for t in cluster.gpu_types if any(n.gpu_type == t for n in cluster.nodes)
-        )
+        there = {n.gpu_type for n in cluster.nodes if n.health is not Health.DOWN}
+        self.present: tuple[GpuType, ...] = tuple(t for t in cluster.gpu_types if t in there)
         self._present = frozenset(self.present)
         # By the identity of a job, then of its parts, which is quick to ask; kept, so that their ids stay theirs.
         self._jobs: dict[int, tuple[_Kin, int, Job]] = {}

@@ -66,6 +66,8 @@ class Economy:
         self.node_size = [0] * len(self.types)
         racks: dict[tuple[int, str | None], int] = {}
         for n in snapshot.cluster.nodes:
+            if n.gpu_type not in self._at:
+                continue  # all of this type are down
             i, size = self._at[n.gpu_type], _usable(n, held)
             self.capacity[i] += size
             self.node_size[i] = max(self.node_size[i], size)

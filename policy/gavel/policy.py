@@ -21,8 +21,9 @@ import numpy as np
 
 from policy.contract import Context
 from policy.gavel import programs
-from policy.gavel.programs import Fractions, Jobs, Solving
+from policy.gavel.programs import Fractions, Jobs, Matrix, Solving
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Job, JobName, Proposal, Reason, Snapshot
+from policy.never import Could
 from policy.parts import reasons
 from policy.parts.ordered import active
 from policy.parts.solver import Backend
@@ -49,14 +50,14 @@ def decide_fifo(snapshot: Snapshot, options: Mapping[str, Any], context: Context
 
 def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, goal: str) -> Proposal:
     placer = Placer(snapshot, context.speeds)
-    types = context.speeds.present
     sizes = {j.name: placer.usual(j, anew=True) for j in active(snapshot)}
     jobs = [j for j in active(snapshot) if placer.possible(j, sizes[j.name]) or _stay(j, sizes[j.name] - 1, placer)]
     able = {j.name for j in jobs}
     for job in snapshot.jobs:
         if job.name not in able:
             placer.drop(job)
-    gpus = {t: placer.free(t) for t in types}
+    gpus = {t: free for t in context.speeds.present if (free := placer.free(t))}
+    types = tuple(gpus)
     sizes |= {j.name: _of_one_type(j, sizes[j.name], gpus, context) for j in jobs}
     # Time on a type that is too small for a gang could never be had.
     rates = [[_rate(j, sizes[j.name], t, context) if gpus[t] >= sizes[j.name] else 0.0 for t in types] for j in jobs]
@@ -66,7 +67,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
         np.array(list(gpus.values()), dtype=np.float64),
         np.array([np.inf if _divisible(j) else 1.0 for j in jobs]),
     )
-    turn = Turn.of(snapshot, options["quantum"])
+    turn = Turn.of(snapshot, options["quantum"], Could(snapshot, context.speeds))
     turn.keep(placer, jobs)
     how = Solving(context.time_limit_s, context.seed, Backend(context.solver) if context.solver else Backend.HIGHS)
     answer, notes = _solve(snapshot, jobs, model, goal, how)
@@ -121,8 +122,9 @@ def _never(snapshot: Snapshot, able: set[JobName], placer: Placer) -> dict[JobNa
 
 def _of_one_type(job: Job, size: Gpus, gpus: Mapping[GpuType, Gpus], context: Context) -> Gpus:
     """The largest of the job's sizes up to `size` that some type could hold alone; `size` where none could."""
+    types = [t for t in context.speeds.types(job) if t in gpus]
     found = size
-    while found and not any(gpus[t] >= found and _rate(job, found, t, context) for t in context.speeds.types(job)):
+    while found and not any(gpus[t] >= found and _rate(job, found, t, context) for t in types):
         found = job.gpus.at_most(found - 1)
     return found or size
 
@@ -170,17 +172,7 @@ def _solve(
             count[job.tenant] = count.get(job.tenant, 0) + 1
         # A tenant's weight is divided among its jobs: submitting more of them buys nothing.
         return programs.max_min(model, np.array([weights.get(j.tenant, 1.0) / count[j.tenant] for j in jobs]), how), ()
-    known = [j.work_left for j in jobs if j.work_left is not None]
-    typical = float(np.median(known)) if known else 0.0
-    left = np.array([typical if j.work_left is None else j.work_left for j in jobs])
-    blind = len(jobs) - len(known)
-    notes = (f"{blind} jobs of unknown length are taken to have the median, {typical:.6g} iterations, left",) * bool(
-        blind
-    )
-    if blind == len(jobs) and jobs:
-        rate = model.rate.max(axis=1)
-        left = np.where(rate > 0, rate, 1.0)
-        notes = ("no job's length is known: all are taken to be equally far from their end",)
+    left, notes = _left(snapshot, jobs, model)
     if goal == "makespan":
         return programs.makespan(model, left, how), notes
     elapsed = np.array([max(snapshot.now_s - j.submitted_s, 0.0) for j in jobs])
@@ -189,8 +181,25 @@ def _solve(
     # X^isolated: the job alone on a 1/n share of each type, no faster than it can use.
     part = np.minimum(model.limit, total / n / np.maximum(model.gang, 1.0))
     isolated_rate = np.maximum(programs.equal_share(model) * part, 1e-30)
-    done = np.array([j.work.done for j in jobs])
+    # Of unknown speed it runs at one iteration/s a GPU, so that what it has done is the time it was given.
+    done = np.array([j.work.done if j.throughput else sum(j.attained.values()) for j in jobs])
     return programs.finish_time(model, left, elapsed, (left + done) / isolated_rate, how), notes
+
+
+def _left(snapshot: Snapshot, jobs: Sequence[Job], model: Jobs) -> tuple[Matrix, tuple[str, ...]]:
+    """Iterations left (n,). Two jobs' iterations are two things: what is typical of them is a time, at full speed."""
+    able = model.able()
+    stated = [j.work_left if j.throughput and best > 0 else None for j, best in zip(jobs, able, strict=True)]
+    times = [left / best for left, best in zip(stated, able, strict=True) if left is not None]
+    if times:
+        blind, typical = len(jobs) - len(times), float(np.median(times))
+        note = f"{blind} jobs of unknown length are taken to have the median, {typical:.6g} s at full speed, left"
+    else:
+        blind, typical = len(jobs), max((snapshot.now_s - j.submitted_s for j in jobs), default=0.0)
+        note = "no job's length is known: all are taken to be equally far from their end"
+    values = zip(stated, able, strict=True)
+    left_of_all = [(typical or 1.0) * (best or 1.0) if left is None else left for left, best in values]
+    return np.array(left_of_all), (note,) * bool(blind)
 
 
 def _seen(snapshot: Snapshot, job: Job) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from policy.contract import Context
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Job, JobName, Snapshot
-from policy.parts.pools import ANY, Pools
+from policy.parts.pools import Pools
 from policy.parts.standing import settled
 from policy.places.filling import fill as fill_idle
 from policy.places.filling import nothing_idle
@@ -34,7 +34,8 @@ class Want:
 
 def wants(pools: Pools) -> dict[JobName, Want]:
     """What every job was given in `pools`."""
-    return {name: Want(n, pools.type[name] if pools.type[name] != ANY else None) for name, n in pools.count.items()}
+    one = pools.free  # a gang of a pool of several types is of none
+    return {name: Want(n, t if (t := pools.type[name]) in one else None) for name, n in pools.count.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def _placed(
 ) -> Placer:
     """Everything placed once, beside what jobs hold."""
     jobs = [j for j in snapshot.jobs if wants.get(j.name, _NONE).gpus > 0]
-    largest = sorted(jobs, key=lambda j: (wants[j.name].gpu_type is None, -wants[j.name].gpus, j.order))
+    largest = sorted(jobs, key=lambda j: (_choice(j, wants[j.name], context.speeds), -wants[j.name].gpus, j.order))
     idle = [j for j in snapshot.jobs if wants.get(j.name, _NONE).gpus == 0]
     first = _attempt(snapshot, wants, largest, idle, context, keep=True, fewest_nodes=fewest_nodes)
     if first.short:
@@ -145,6 +146,11 @@ def _placed(
         names = {j.name: j for j in snapshot.jobs}
         _use_left_over(first, wants, [names[j.name] for j in order], context)
     return first.placer
+
+
+def _choice(job: Job, want: Want, speeds: Throughput) -> int:
+    """Of how many types a gang may have GPUs: who has least choice is placed first."""
+    return 1 if want.gpu_type is not None else len(speeds.types(job))
 
 
 _NONE = Want(0)

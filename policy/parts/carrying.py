@@ -6,9 +6,10 @@ with another plan: two jobs that shrink and grow would be stopped for one plan a
 
 So the state carries, under `carrying`, the jobs whose GPUs a decision changes: what they held, what they are to hold,
 and the leases. Until the cluster shows a job as it was decided, the policy sees it as if it were: superseded plans are
-cancelled by a reason (an arrival, an end, a node), never by their own first half. A job that shows anything else than
-what it held, nothing, or what it was to hold (somebody else moved it) is seen as it is; so are all, when what was
-decided does not fit the nodes and limits any more.
+cancelled by a reason (an arrival, an end, a node), never by their own first half. On its way a job shows no more than
+what it held and what it is to hold: nothing, a part of either while its workers come and go, or both at once where
+shapes change in place. One that shows GPUs beyond these (somebody else moved it) is seen as it is; so are all, when
+what was decided does not fit the nodes and limits any more.
 
 Reasons speak of what jobs really hold (`told`).
 """
@@ -40,9 +41,9 @@ def seen(snapshot: Snapshot) -> Snapshot:
 
 
 def _as_decided(job: Job, entry: Mapping[str, Any]) -> Job:
-    to, leases = entry["to"], entry.get("leases", {})
+    to, was, leases = entry["to"], entry["from"], entry.get("leases", {})
     held = job.allocation
-    if held == to or (held and held != entry["from"]):
+    if held == to or any(gpus > max(was.get(node, 0), to.get(node, 0)) for node, gpus in held.items()):
         return job
     return altered(job, allocation=dict(to), lease_until={n: tuple(t) for n, t in leases.items()})
 

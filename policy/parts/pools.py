@@ -4,14 +4,14 @@ An elastic policy hands out GPUs step by step: a job goes from one size of its g
 step comes next and whether it can be had: GPUs of its type are left, its tenant's cap allows it, and it makes the job
 faster. With its first step a job is bound to one GPU type, the one it is fastest on among those with room (ties: the
 newest, whatever it holds: `policy/parts/assign.py` moves nobody for a tie, and what a job is to have must not depend
-on what it was given last); a gang that no single type has room for is left to `policy/parts/assign.py`, which
-may mix
-types. GPUs on draining nodes count for the jobs that hold them and for nobody else.
+on what it was given last). GPUs on draining nodes count for the jobs that hold them and for nobody else.
 
-Two kinds of job are bound to no type (`ANY`), where the cluster can carry out gangs of several types. One whose speed
-nobody knows counts one a GPU on every type: who comes first would else fill the type that everybody picks, and the next
-be left with what is over. And one whose smallest gang is wider than every type, which would else have nothing but what
-all others leave idle: it runs at the pace of its slowest type.
+Two kinds of job are bound to no type, where the cluster can carry out gangs of several types: they take GPUs of those
+on which they may run as they come. One whose speed nobody knows counts one a GPU on every type: who comes first would
+else fill the type that everybody picks, and the next be left with what is over. And one whose smallest gang is wider
+than every type, which would else have nothing but what all others leave idle: it runs at the pace of its slowest type.
+So a *pool* is a type, some of them, or all (`ANY`); what is taken of a pool counts against every pool that it is part
+of (Hall's condition: then there are GPUs for all).
 
 A step is *useful* if it is strictly faster than what the job has; sizes between that are not are skipped. A job
 without a throughput table is taken to scale linearly.
@@ -28,14 +28,18 @@ from policy.places.placement import Placer
 from policy.records import quick
 from policy.throughput import NOISE, Span, Throughput
 
-#: The type of a job that takes GPUs of any type, as they come.
+#: The pool of a job that takes GPUs of any type, as they come.
 ANY: GpuType = ""
+#: Pools of some types: their unions, of which there may be two to the power of this, are looked through for each step.
+MOST_POOLS = 6
+#: Between the types of a pool of some: no type's name has it.
+_AND = "\x00"
 
 
 @quick
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The next size of a job: `gpus` of `gpu_type`, `add` more than now."""
+    """The next size of a job: `gpus` of `gpu_type` (or a pool of several), `add` more than now."""
 
     gpu_type: GpuType
     gpus: Gpus
@@ -80,11 +84,10 @@ class Pools:
                 self._rack_size[n.gpu_type] = max(self._rack_size.get(n.gpu_type, 0), racks[n.gpu_type, n.rack])
             elif n.health is Health.DRAIN:
                 draining[n.name] = n.gpu_type
-        self._widest_type = max(self.free.values(), default=0)
-        self._whole = {**self.free, ANY: sum(self.free.values())}
-        self._spare = self._whole[ANY]  #: of all types together, less what unbound jobs have taken
-        self._node_size[ANY] = max(self._node_size.values(), default=0)
-        self._rack_size[ANY] = max(self._rack_size.values(), default=0)
+        self._whole = dict(self.free)
+        self._spare = sum(self.free.values())  #: of all types together, less what unbound jobs have taken
+        self._some: dict[GpuType, Gpus] = {}  #: what was taken of pools of some types
+        self._unions: list[frozenset[GpuType]] = []  #: of such pools
         self._own: dict[JobName, dict[GpuType, int]] = {}
         if draining:
             for job in snapshot.jobs:
@@ -112,17 +115,48 @@ class Pools:
     def _rate(self, job: Job, gpu_type: GpuType, gpus: Gpus) -> float:
         if not job.throughput:
             rate = float(gpus)
-        elif gpu_type == ANY:
+        elif gpu_type not in self.free:
             rate = min(rate for _, rate in self.speeds.by_types(job, gpus))
         else:
             rate = self.speeds.at(job, gpu_type, gpus) or 0.0
         if not self._widest:
             return rate
-        if gpus <= self._node_size.get(gpu_type, 0):
+        if gpus <= self._largest(self._node_size, gpu_type):
             span = Span.NODE
         else:
-            span = Span.RACK if gpus <= self._rack_size.get(gpu_type, 0) else Span.CLUSTER
+            span = Span.RACK if gpus <= self._largest(self._rack_size, gpu_type) else Span.CLUSTER
         return rate / self.speeds.slowdown(job, span)
+
+    def _parts(self, pool: GpuType) -> tuple[GpuType, ...]:
+        """The types of a pool."""
+        return self.speeds.present if pool == ANY else tuple(pool.split(_AND))
+
+    def _largest(self, sizes: Mapping[GpuType, Gpus], pool: GpuType) -> Gpus:
+        return max((sizes.get(t, 0) for t in self._parts(pool)), default=0)
+
+    def _together(self, types: tuple[GpuType, ...]) -> tuple[GpuType, ...]:
+        """The pool of several types; the types themselves, where there are too many such pools already."""
+        if len(types) == len(self.speeds.present):
+            return (ANY,)
+        pool, mine = _AND.join(types), frozenset(types)
+        if pool not in self._some:
+            if len(self._some) == MOST_POOLS:
+                return types
+            self._some[pool] = 0
+            self._unions += {mine, *(mine | other for other in self._unions)} - set(self._unions)
+        return (pool,)
+
+    def _of(self, pool: GpuType) -> Gpus:
+        """What is left of a pool."""
+        left = min(self.free.get(pool, self._spare), self._spare)
+        if self._some and pool != ANY:
+            left = min([left, *(self._of_all(u) for u in self._unions if u.issuperset(self._parts(pool)))])
+        return left
+
+    def _of_all(self, types: frozenset[GpuType]) -> Gpus:
+        """Of some types together, what pools within them have left."""
+        taken = sum(gpus for pool, gpus in self._some.items() if types.issuperset(self._parts(pool)))
+        return sum(self.free[t] for t in types) - taken
 
     def room(self, job: Job, gpu_type: GpuType) -> Gpus:
         """GPUs of the type that the job could get on top of what it has."""
@@ -141,7 +175,7 @@ class Pools:
         return self._spare <= 0 and not self._own
 
     def _left(self, job: Job, gpu_type: GpuType) -> Gpus:
-        left = self._spare if gpu_type == ANY else min(self.free[gpu_type], self._spare)
+        left = self._of(gpu_type)
         if not self._own:
             return left
         return left + max(self._own_on(job, gpu_type) - self.count.get(job.name, 0), 0)
@@ -151,14 +185,14 @@ class Pools:
         own = self._own.get(job.name)
         if own is None:
             return 0
-        return sum(own.values()) if gpu_type == ANY else own.get(gpu_type, 0)
+        return sum(own.get(t, 0) for t in self._parts(gpu_type))
 
     def _types(self, job: Job) -> tuple[GpuType, ...]:
         types = self.speeds.types(job)
-        # Its user's word on types binds a job whatever its speed: of no type, it has no room anywhere.
-        if not self._mixed or len(types) < len(self.speeds.present):
+        if not self._mixed or len(types) < 2:  # its user's word on types binds a job: of no type, it has no room
             return types
-        return (ANY,) if not job.throughput or (job.gpus.above(0) or 0) > self._widest_type else types
+        unbound = not job.throughput or (job.gpus.above(0) or 0) > max(self._whole[t] for t in types)
+        return self._together(types) if unbound else types
 
     def next_step(self, job: Job) -> Step | None:
         """The next useful step, whether there is room for it or not; None: more GPUs would not help."""
@@ -194,12 +228,13 @@ class Pools:
     def _above(self, job: Job, gpu_type: GpuType, has: Gpus) -> Gpus | None:
         now = self.rate(job, gpu_type, has)
         size = job.gpus.above(has)
-        curve = self.speeds.curves(job).get(gpu_type)
+        curves = self.speeds.curves(job)
+        points = (curves[t].points[-1] for t in self._parts(gpu_type) if t in curves)
         # Beyond the last point the curve is a line through (0, 0): where it does not help once, it never will
         # (unless the span widens there, so look a little further).
-        last = max(curve.points[-1] if curve is not None else 1, has) + 1
+        last = max(*points, 1, has) + 1
         if self._widest:
-            last += max(self._node_size.get(gpu_type, 0), self._rack_size.get(gpu_type, 0))
+            last += self._largest(self._rack_size, gpu_type)
         while size is not None:
             if self.rate(job, gpu_type, size) > now * (1 + NOISE):
                 return size
@@ -218,6 +253,8 @@ class Pools:
 
     def _there(self, gpu_type: GpuType, gpus: Gpus) -> bool:
         """Whether so many are left, where that is the same for every job."""
+        if self._some:
+            return gpus <= self._of(gpu_type)
         return gpus <= self._spare and (gpu_type == ANY or gpus <= self.free[gpu_type])
 
     def held_back(self, job: Job, step: Step) -> bool:
@@ -225,8 +262,8 @@ class Pools:
         return not self.fits(job, step) and step.add <= self._left(job, step.gpu_type)
 
     def wider(self, step: Step) -> bool:
-        """True if the step is one that its type had no room for when nothing was taken."""
-        return step.gpus > self._whole[step.gpu_type]
+        """True if the step is one that its pool had no room for when nothing was taken."""
+        return step.gpus > sum(self._whole[t] for t in self._parts(step.gpu_type))
 
     def _stays(self, job: Job, step: Step) -> bool:
         """True for a job that a cap cannot touch: it stays as it is, and so do its tenant's others so far."""
@@ -247,8 +284,10 @@ class Pools:
         has = self.count.get(job.name, 0)
         from_own = max(min(self._own_on(job, step.gpu_type) - has, step.add), 0) if self._own else 0
         self._spare -= step.add - from_own
-        if step.gpu_type != ANY:
+        if step.gpu_type in self.free:
             self.free[step.gpu_type] -= step.add - from_own
+        elif step.gpu_type in self._some:
+            self._some[step.gpu_type] += step.add - from_own
         self._used[job.tenant] = self._used.get(job.tenant, 0) + step.add
         self.count[job.name] = step.gpus
         self.type[job.name] = step.gpu_type

@@ -11,7 +11,7 @@ lane count with the earliest end wins. With up to `EXACT_JOBS` jobs every order 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from math import inf
@@ -161,8 +161,10 @@ def schedule(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs) -> Schedule:
                 seconds, first = _run(tasks, order, bundle, gangs, cap)
                 if seconds < best.seconds * (1 - 1e-12):
                     best = Schedule(seconds, first)
-        floor = max([tasks[i].iterations / alone[i] for i in able] + [_area(tasks, able, bundle, gangs) / total])
-        if attempt or not 1 < len(able) <= EXACT_JOBS or best.seconds <= floor * (1 + 1e-9):
+        if attempt or not 1 < len(able) <= EXACT_JOBS:
+            break
+        floor = max(tasks[i].iterations / alone[i] for i in able)
+        if best.seconds <= max(floor, _area(tasks, alone, bundle, gangs) / total) * (1 + 1e-9):
             break
         orders = permutations(able)
     return Schedule(best.seconds + later, best.first)
@@ -195,13 +197,15 @@ def _caps(jobs: int, total: Gpus) -> list[Gpus]:
     return sorted({*caps, max(total // jobs, 1), -(-total // jobs)}, reverse=True)
 
 
-def _area(tasks: Sequence[Task], left: Sequence[int], bundle: Bundle, gangs: Gangs) -> float:
-    """A lower bound on the GPU-seconds of the phase: every job at its most efficient gang."""
-    free = [c.gpus for c in bundle]
-    area = 0.0
-    for i in left:
+def _area(tasks: Sequence[Task], alone: Mapping[int, float], bundle: Bundle, gangs: Gangs) -> float:
+    """A lower bound on the GPU-seconds of the phase: every job at its most efficient gang. `alone`: the rate of each
+    on all of the bundle, above which no gang is faster: so large ones need not be looked at."""
+    free, area = [c.gpus for c in bundle], 0.0
+    for i, fastest in alone.items():
         job, cheapest, gang = tasks[i].job, inf, 0
-        while (step := job.gpus.above(gang)) is not None and step <= size(bundle):
+        if fastest <= 0:
+            continue
+        while (step := job.gpus.above(gang)) is not None and step <= min(size(bundle), cheapest * fastest):
             gang = step
             rate, take = gangs.best(job, bundle, free, gang)
             if rate > 0:

@@ -209,6 +209,13 @@ def test_a_gang_wider_than_every_type_has_its_turn(policy: str) -> None:
     assert found["e1"] + found["e2"] == 4
 
 
+@pytest.mark.parametrize("policy", ["max-min", "afs-l", "afs-p", "afs-s", "optimus", "slaq"])
+def test_a_gang_wider_than_the_types_on_which_it_may_run_has_its_turn(policy: str) -> None:
+    found = gpus(run("gang-wider-than-its-types", policy))
+    assert found["wide"] == 12
+    assert found["e1"] + found["e2"] == 12
+
+
 @pytest.mark.parametrize("policy", ["oef-cooperative", "gavel-max-min"])
 def test_a_gang_wider_than_every_type_is_not_told_that_its_turn_comes(policy: str) -> None:
     """Shares are of one type at a time: what is owed of it can never be had as a gang."""

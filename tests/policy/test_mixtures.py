@@ -79,6 +79,7 @@ STAGES: dict[str, Stage] = {
     "all movers stopped": lambda i: "stopped",
     "some movers stopped": lambda i: ("stopped", "as it was")[i % 2],
     "some carried out": lambda i: ("as decided", "stopped", "as it was")[i % 3],
+    "some in place": lambda i: ("as decided", "both", "as it was")[i % 3],
     "all carried out": lambda i: "as decided",
 }
 
@@ -97,6 +98,10 @@ def at(snapshot: Snapshot, decision: Decision | Proposal, stage: Stage, later_s:
             jobs.append(replace(job, allocation=dict(to), lease_until=leases))
         elif how == "stopped":
             jobs.append(replace(job, allocation={}, lease_until={}))
+        elif how == "both" and job.allocation:  # a shape that changes in place: either may be true
+            nodes = job.allocation.keys() | to.keys()
+            both = {node: max(job.allocation.get(node, 0), to.get(node, 0)) for node in sorted(nodes)}
+            jobs.append(replace(job, allocation=both, lease_until=leases))
         else:
             jobs.append(job)
     return replace(snapshot, jobs=tuple(jobs), state=decision.state, now_s=snapshot.now_s + later_s)

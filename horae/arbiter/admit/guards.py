@@ -65,13 +65,17 @@ def in_maintenance(change: Reallocation) -> No | None:
     return No(f"maintenance: {change.maintenance}") if change.maintenance is not None else None
 
 
-def ran_too_shortly(change: Reallocation) -> No | None:
+def being_started(change: Reallocation) -> No | None:
     """A job whose gang does not stand yet has nothing to lose: where others need its GPUs, its start is withdrawn at
     once. For its own good it stands first, or an answer that depends on what is held could go round for ever."""
+    if change.record.state is not JobState.STARTING or change.record.blocked is not None:
+        return None
+    own_good = sum(change.target.values()) >= sum(change.held.values())
+    return No("it is being started, and its gang does not stand yet") if own_good else None
+
+
+def ran_too_shortly(change: Reallocation) -> No | None:
     record, least_s = change.record, change.config.min_run_s
-    if record.state is JobState.STARTING and record.blocked is None:
-        own_good = sum(change.target.values()) >= sum(change.held.values())
-        return No("it is being started, and its gang does not stand yet") if own_good else None
     if record.state is not JobState.RUNNING or record.started_s is None:
         return None
     ran_s = change.now_s - record.started_s
@@ -116,12 +120,16 @@ def not_worth_it(change: Reallocation) -> No | None:
     )
 
 
+#: Its objection is over as soon as the gang stands.
+BEING_STARTED = "being-started"
+
 Guard = Callable[[Reallocation], No | None]
 
 #: In the order in which they are asked; the first that objects is the reason.
 GUARDS: tuple[tuple[str, Guard], ...] = (
     ("not-resumable", not_resumable),
     ("maintenance", in_maintenance),
+    (BEING_STARTED, being_started),
     ("minimum-run-time", ran_too_shortly),
     ("restarts-per-hour", restarted_too_often),
 )

@@ -3,7 +3,8 @@
 Vetoed jobs keep what they hold. Where that leaves a node with more targets than GPUs, the jobs that were to gain
 there step back, waiting ones first and the latest in the policy's order first: a running job to what it holds, a
 waiting one to nothing. What jobs hold now fits together, so this ends. Waiting jobs that lost their place are then
-offered what is free, by the same placement that policies use.
+offered what is free, by the same placement that policies use; but who lost it to a gang that moves as soon as it
+stands waits so long: elsewhere it would be where its policy never wanted it, and be moved again.
 """
 
 from __future__ import annotations
@@ -40,32 +41,24 @@ def repair(
     *,
     capacity: Mapping[NodeName, Gpus],
     vetoed: frozenset[JobName],
+    soon: frozenset[JobName] = frozenset(),
     stay: Mapping[JobName, Allocation] = EMPTY,
     place: Place = no_place,
 ) -> Fit:
     """`order`: the jobs, first first. `held`: what the jobs hold now (absent: nothing). `capacity`: GPUs that are
-    ours to use by node. `stay`: what a job may as well have instead, where that is in nobody's way."""
+    ours to use by node. `soon`: the vetoed whose gang only has to stand first. `stay`: what a job may as well have
+    instead, where that is in nobody's way."""
     final = {j: held.get(j, EMPTY) if j in vetoed else targets.get(j, EMPTY) for j in order}
-    stepped_back: dict[JobName, tuple[JobName, ...]] = {}
-    used: Counter[NodeName] = Counter()
-    for target in final.values():
-        for node, gpus in target.items():
-            used[node] += gpus
-    for node in sorted(used):
-        while used[node] > capacity.get(node, 0):
-            job = _who_steps_back(node, order, final, held, vetoed | stepped_back.keys())
-            if job is None:
-                break  # the cluster itself shrank; the plan waits for room
-            stepped_back[job] = tuple(j for j in order if j in vetoed and node in held.get(j, EMPTY))
-            used.subtract(final[job])
-            final[job] = held.get(job, EMPTY)
-            used.update(final[job])
+    late = set(soon)  #: who has its GPUs when a gang stands, and those whose GPUs such a one is to leave
+    used = _used(final)
+    stepped_back = _step_back(order, final, used, held, capacity, vetoed, late)
     again = _overflowing(used, capacity)
     if again and stepped_back:  # stepping back to what is held may have filled a node that was settled before
-        return _repeat(order, targets, held, capacity, vetoed | stepped_back.keys(), stay, place, stepped_back)
+        fixed = vetoed | stepped_back.keys()
+        return _repeat(order, targets, held, capacity, fixed, frozenset(late), stay, place, stepped_back)
     fixed = vetoed | stepped_back.keys()
     overruled = _stay(order, final, {j: a for j, a in stay.items() if j not in fixed}, used, capacity)
-    lost = [job for job in order if job in stepped_back and not final[job] and targets.get(job)]
+    lost = [job for job in order if job in stepped_back and job not in late and not final[job] and targets.get(job)]
     if lost:
         offer = place(final)
         for job in lost:
@@ -79,13 +72,48 @@ def _repeat(
     held: Mapping[JobName, Allocation],
     capacity: Mapping[NodeName, Gpus],
     fixed: frozenset[JobName],
+    soon: frozenset[JobName],
     stay: Mapping[JobName, Allocation],
     place: Place,
     stepped_back: Mapping[JobName, tuple[JobName, ...]],
 ) -> Fit:
     """Once more with those who stepped back as fixed as the vetoed: each pass fixes at least one more job."""
-    fit = repair(order, targets, held, capacity=capacity, vetoed=fixed, stay=stay, place=place)
+    fit = repair(order, targets, held, capacity=capacity, vetoed=fixed, soon=soon, stay=stay, place=place)
     return Fit(fit.targets, {**stepped_back, **fit.stepped_back}, fit.overruled)
+
+
+def _used(final: Mapping[JobName, Allocation]) -> Counter[NodeName]:
+    used: Counter[NodeName] = Counter()
+    for target in final.values():
+        for node, gpus in target.items():
+            used[node] += gpus
+    return used
+
+
+def _step_back(
+    order: Sequence[JobName],
+    final: dict[JobName, Allocation],
+    used: Counter[NodeName],
+    held: Mapping[JobName, Allocation],
+    capacity: Mapping[NodeName, Gpus],
+    vetoed: frozenset[JobName],
+    late: set[JobName],
+) -> dict[JobName, tuple[JobName, ...]]:
+    """Whoever was to get what is not there keeps what it holds; `final`, `used` and `late` say so. Returns for each the
+    vetoed in whose favour it was."""
+    stepped_back: dict[JobName, tuple[JobName, ...]] = {}
+    for node in sorted(used):
+        while used[node] > capacity.get(node, 0):
+            job = _who_steps_back(node, order, final, held, vetoed | stepped_back.keys())
+            if job is None:
+                break  # the cluster itself shrank; the plan waits for room
+            stepped_back[job] = tuple(j for j in order if j in vetoed and node in held.get(j, EMPTY))
+            if any(node in held.get(j, EMPTY) for j in late):
+                late.add(job)
+            used.subtract(final[job])
+            final[job] = held.get(job, EMPTY)
+            used.update(final[job])
+    return stepped_back
 
 
 def _overflowing(used: Mapping[NodeName, Gpus], capacity: Mapping[NodeName, Gpus]) -> bool:

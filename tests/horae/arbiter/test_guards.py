@@ -71,7 +71,7 @@ def test_a_worthwhile_change_of_a_resumable_job_passes() -> None:
         (change(target={}, maintenance="new disks"), "maintenance"),
         (change(ran_s=59.0), "minimum-run-time"),
         (change(target={}, ran_s=59.0), "minimum-run-time"),
-        (change(state=JobState.STARTING), "minimum-run-time"),
+        (change(state=JobState.STARTING), "being-started"),
         (change(record={"restarts": [9000.0] * 6}), "restarts-per-hour"),
         (change(held={"n1": 2}, target={"n2": 2}), "not-worth-a-restart"),
         (change(wake_s={"n1": 7000.0}), "not-worth-a-restart"),
@@ -111,7 +111,7 @@ def test_a_resize_near_the_end_is_not_worth_it() -> None:
 
 def test_every_guard_has_a_name_of_its_own() -> None:
     names = [name for name, _ in (*GUARDS, *SOFT_GUARDS)]
-    assert len(names) == len(set(names)) == 5
+    assert len(names) == len(set(names)) == 6
 
 
 def test_a_veto_is_recorded_and_the_rest_fits_around_it(tmp_path: Path) -> None:
@@ -121,10 +121,11 @@ def test_a_veto_is_recorded_and_the_rest_fits_around_it(tmp_path: Path) -> None:
     (second,) = site.commands.submit([spec("second", (1, 16), steps=100_000)], BEN)
     site.run(10)
     record = site.job(first)
-    assert record.guard is not None and record.guard["guard"] == "minimum-run-time"
-    assert sum(record.guard["wanted"].values()) == 8
+    assert record.guard is not None and record.guard.guard == "minimum-run-time"
+    assert sum(record.guard.wanted.values()) == 8
     assert sum(record.allocation.values()) == 16
-    assert site.job(second).guard is not None and "stay with 1" in site.job(second).guard["text"]  # type: ignore[index]
+    other = site.job(second).guard
+    assert other is not None and "stay with 1" in other.text
     site.run(40)
     assert site.job(first).guard is None
     assert [sum(site.job(j).allocation.values()) for j in (first, second)] == [8, 8]

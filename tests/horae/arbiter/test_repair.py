@@ -69,3 +69,25 @@ def test_a_move_of_little_use_is_made_when_it_makes_room() -> None:
     room = repair(["mover", "wide"], targets, held, capacity=NODES, vetoed=frozenset(), stay=held)
     assert room.targets == targets
     assert room.overruled == {"mover"}
+
+
+def test_who_lost_its_place_to_a_gang_that_only_has_to_stand_first_waits_and_so_who_follows_it() -> None:
+    held: dict[str, Allocation] = {"forms": {"a": 4}, "runs": {"b": 2}, "other": {"c": 2}}
+    targets: dict[str, Allocation] = {
+        "forms": {"c": 4},
+        "runs": {"a": 2},
+        "new": {"b": 4},
+        "other": {},
+        "last": {"c": 2},
+    }
+
+    def place(settled: Mapping[str, Allocation]) -> Offer:
+        return lambda job, most: {"z": most}
+
+    order = ["forms", "runs", "other", "new", "last"]
+    fit = repair(
+        order, targets, held, capacity=NODES, vetoed=frozenset({"forms"}), soon=frozenset({"forms"}), place=place
+    )
+    assert fit.targets == {"forms": {"a": 4}, "runs": {"b": 2}, "other": {}, "new": {}, "last": {"c": 2}}
+    vetoed = frozenset({"forms"})
+    assert repair(order, targets, held, capacity=NODES, vetoed=vetoed, place=place).targets["new"] == {"z": 4}
