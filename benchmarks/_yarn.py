@@ -13,13 +13,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import requests
 
 from horae.lab import LabRequest, default_folder
-from horae.port import ObservedJob, TryLater, attend
+from horae.port import ObservedJob, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from yarn_bridge.adapter import YarnCluster
@@ -32,7 +32,6 @@ RELEASE = "3.4.2"
 #: between two looks at what has been asked for, by hand and by the bridge alike
 LOOK_S = 0.1
 Moves = Generator[None, None, None]
-T = TypeVar("T")
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
@@ -61,27 +60,8 @@ def bridge(lab: PrivateHadoop, **more: Any) -> YarnCluster:
     """The adapter, with its claim on the cluster."""
     port = YarnCluster(parse_options({**lab.facts(), "memory_mib": 256, **more}))
     port.claim("benchmark")
-    Patience().ask(lambda: attend(port))
+    attend(port)
     return port
-
-
-class Patience:
-    """Asks again where a daemon says that it cannot answer now: a ResourceManager does not list its nodes while one of
-    them has come and not said a word yet."""
-
-    def __init__(self) -> None:
-        self.refused = 0  #: how often
-
-    def ask(self, what: Callable[[], T], limit_s: float = 900.0) -> T:
-        deadline = time.monotonic() + limit_s
-        while True:
-            try:
-                return what()
-            except (TryLater, requests.HTTPError):
-                if time.monotonic() > deadline:
-                    raise
-                self.refused += 1
-                time.sleep(1.0)
 
 
 def spec(lab: PrivateHadoop, name: str, command: Iterable[str], gpus: tuple[int, int], **more: Any) -> JobSpec:

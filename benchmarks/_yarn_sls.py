@@ -42,6 +42,8 @@ SIMULATED = {
     "yarn.sls.nm.vcores": "32",
     "yarn.sls.nm.yarn.io/gpu": str(GPUS_A_NODE),
     "yarn.sls.nm.heartbeat.interval.ms": "10000",
+    # Else heartbeats tell no use at all, and after the first one the ResourceManager cannot list its nodes: 503.
+    "yarn.sls.nm.resource.utilization.ratio": "0.1",
     "yarn.sls.runner.pool.size": "10",
     "yarn.sls.metrics.switch": "OFF",
 }
@@ -81,7 +83,6 @@ def _start(lab: PrivateHadoop, folder: Path, nodes: int) -> None:
 
     def there() -> bool:
         with suppress(requests.RequestException):  # it does not serve yet
-            # One that has not said a word since it came breaks the list of them all.
             found = hand.ask("GET", "/ws/v1/cluster/nodes").json()["nodes"]
             return len((found or {}).get("node") or ()) == nodes
         return False

@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from _record import record
-from _yarn import ByHand, Patience, Wire, bridge, spec, until
+from _yarn import ByHand, Wire, bridge, spec, until
 from _yarn_sls import GPUS_A_NODE, simulated
-
-from horae.port import Observation
 
 GPUS_A_JOB = 16
 BARE, OURS = "bare GET of the nodes", "bridge: whole observation"
@@ -58,19 +56,16 @@ def main() -> int:
     with simulated(options.nodes) as lab:
         wire, hand = Wire(lab), ByHand(lab)
         more = {"folder": "/user/horae/thousand"}
-        port, patience = bridge(lab, **more), Patience()
+        port = bridge(lab, **more)
         result: dict[str, Any] = {"nodes": options.nodes, "GPUs a node": GPUS_A_NODE, "jobs": options.grants}
         names = [f"job-{number}" for number in range(options.grants)]
-
-        def observe() -> Observation:
-            return patience.ask(port.observe)
 
         def hand_in() -> None:
             for name in names:
                 port.submit(name, spec(lab, name, [sys.executable, "train.py"], (1, GPUS_A_JOB)))
 
         def grant() -> None:
-            nodes = [node.name for node in observe().nodes]
+            nodes = [node.name for node in port.observe().nodes]
             for number, name in enumerate(names):
                 both = nodes[2 * number % len(nodes)], nodes[(2 * number + 1) % len(nodes)]
                 port.start(name, dict.fromkeys(both, GPUS_A_JOB // 2), 1)
@@ -79,12 +74,11 @@ def main() -> int:
         result["handing in"] = measured(wire, hand_in)
         result["first look"] = measured(wire, lambda: bridge(lab, **more).close())
         port.claim("benchmark")
-        observe()
-        calls = {BARE: lambda: patience.ask(lambda: bare(hand)), OURS: observe}
+        port.observe()
+        calls = {BARE: lambda: bare(hand), OURS: port.observe}
         result["observations"] = wire.side_by_side(calls, options.rounds)
         result["grants"] = measured(wire, grant)
-        result["observation of them all"] = measured(wire, observe)
-        result["refused, and asked again"] = patience.refused
+        result["observation of them all"] = measured(wire, port.observe)
         port.close()
     record(Path(__file__), result, ("requests", "hdfs"))
     rows = result["observations"]

@@ -27,6 +27,7 @@ from pydantic import Field, field_validator, model_validator
 
 from horae.port import SiteTenant
 from policy.model import Beyond, NodeName
+from policy.own_file import is_file
 from policy.text.textform import Form, fit, load_file, wrong
 from policy.text.textform import load as load_text
 
@@ -68,12 +69,19 @@ class Pool(Form):
 
     name: Name = "main"
     nodes: str | None = None  #: hostlist, e.g. gpu[01-16]; left out: all nodes that no other pool names
-    policy: Name = "max-min"
+    policy: Name = "max-min"  #: `horae policies` lists them; or the absolute path of a file with one
     options: dict[str, Any] = Field(default_factory=dict)
     mode: Annotated[Mode, Field(strict=False)] = Mode.OBSERVE  #: nothing is changed before somebody says so
     seed: Annotated[int, Field(ge=-(1 << 53), le=1 << 53)] = 0
     #: elastic jobs all of whose GPUs lie unused so long checkpoint, leave and wait; left out: never
     reclaim_unused_s: Positive | None = None
+
+    @field_validator("policy")
+    @classmethod
+    def _from_anywhere(cls, name: str) -> str:
+        if is_file(name) and not name.startswith("/"):
+            raise wrong("is a file whose folder is not said", "write its absolute path: /etc/horae/mine.py")
+        return name
 
     @field_validator("nodes")
     @classmethod

@@ -37,7 +37,7 @@ def check_policies(config: Config, where: str = "") -> None:
     """Raises BadInput for a pool whose policy nobody knows, and for options that it does not have."""
     for index, pool in enumerate(config.pools):
         try:
-            entry = catalogue.find(pool.policy)
+            entry = catalogue.named(pool.policy, believed=False)
         except BadInput as error:
             raise BadInput(
                 error.message, where=where, field=f"pools[{index}].policy", value=pool.policy, remedy=error.remedy

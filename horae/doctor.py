@@ -141,10 +141,10 @@ def state(folder: Path) -> Iterator[Check]:
 
 
 def policies(config: Config) -> Iterator[Check]:
-    from policy.catalogue import find
+    from policy.catalogue import named
 
     for pool in config.pools:
-        find(pool.policy)
+        named(pool.policy, believed=False)
         yield ok(f"pool {pool.name}", f"{pool.policy}, mode {pool.mode}")
 
 

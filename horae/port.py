@@ -66,6 +66,7 @@ class BlockKind(StrEnum):
     FOREIGN = "foreign"  #: a job that is not ours was first
     GANG = "gang"  #: only part of the gang could be formed
     NODE = "node"  #: the node cannot be used
+    ASIDE = "aside"  #: its owner holds it there, or it is tried again later: until then it is not decided about
     OTHER = "other"
 
 

@@ -1,6 +1,7 @@
 """Name -> policy. A package under `policy/` that has an `entries.py` is in the catalogue: no list to keep by hand.
 
-Other packages bring theirs by an entry point of the group `horae.policies`, which names a module with `ENTRIES`.
+Other packages bring theirs by an entry point of the group `horae.policies`, which names a module with `ENTRIES`. A file
+(`policy/own_file.py`) is in it once somebody named it: a snapshot that came from elsewhere cannot have one run.
 Only the `entries` modules are imported for a listing; a policy's own module is imported when it first decides.
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import policy
+from policy import own_file
 from policy.contract import Bidding, Entry, Policy
 from policy.model import BadInput
 
@@ -35,7 +37,36 @@ def entries() -> dict[str, Entry]:
 
 def is_own(entry: Entry) -> bool:
     """Whether it is one of Horae's, and not another package's."""
-    return entry.call.partition(".")[0] == "policy"
+    return entry.call.startswith("policy.") and not own_file.is_file(entry.name)
+
+
+_files: dict[str, own_file.OwnFile] = {}
+
+
+def named(name: str, *, believed: bool = True) -> Entry:
+    """As `find`; a file is read, and is in the catalogue from now on, by its absolute path. Only for what a person said
+    on a command line or in an arbiter's configuration. Raises BadInput."""
+    if own_file.is_file(name):
+        path = Path(name).absolute()
+        if str(path) not in _files:
+            add(own_file.read(path, believed=believed))
+        name = str(path)
+    return find(name)
+
+
+def add(file: own_file.OwnFile) -> None:
+    """Raises BadInput for one that is no policy."""
+    assert file.entry
+    _files[file.name] = file
+
+
+def file(name: str) -> own_file.OwnFile | None:
+    """The file that a policy is in; None: it is in a package."""
+    return _files.get(name)
+
+
+def known(name: str) -> Entry | None:
+    return _files[name].entry if name in _files else entries().get(name)
 
 
 def _own() -> Iterator[tuple[str, Iterable[Entry]]]:
@@ -66,28 +97,35 @@ def _others() -> Iterator[tuple[str, Iterable[Entry]]]:
 
 def find(name: str) -> Entry:
     """The policy of this name. Raises BadInput listing the names."""
-    known = entries()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
+    entry = known(name)
+    if entry is None and own_file.is_file(name):
+        raise BadInput(
+            "is a file, and runs only for whoever names it", field="policy.name", value=name, remedy=f"--policy {name}"
+        )
+    if entry is None:
+        known_names = entries()
+        near = difflib.get_close_matches(name, known_names, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         for folder in map(Path, policy.__path__):
             if (folder / name / "entries.py").exists() and not (folder / name / "__init__.py").exists():
                 hint = f"{folder / name} has no __init__.py; "
         raise BadInput(
-            f"no policy {name!r}", field="policy.name", value=name, remedy=f"{hint}one of {', '.join(known)}"
+            f"no policy {name!r}", field="policy.name", value=name, remedy=f"{hint}one of {', '.join(known_names)}"
         )
-    return known[name]
+    return entry
 
 
 def load(entry: Entry) -> Policy:
     """The policy's function."""
+    if entry.name in _files:
+        return _files[entry.name].function
     function: Policy = load_call(entry.call)
     return function
 
 
 def bidding(name: str) -> Bidding | None:
     """How the policy of this name takes bids; None: it takes none, or there is no such policy."""
-    entry = entries().get(name)
+    entry = known(name)
     if entry is None or entry.bids is None:
         return None
     module: Any = import_module(entry.bids)

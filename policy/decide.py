@@ -6,9 +6,11 @@ that raises or proposes what cannot be becomes `PolicyFailed`, which never carri
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from policy import away, beyond, catalogue, certificate, line, never
@@ -135,7 +137,7 @@ def _asked(
     except BadInput:
         raise
     except Exception as error:
-        text = f"raised {type(error).__name__}: {error}"
+        text = f"raised {type(error).__name__}: {error}{_where(entry, error)}"
         raise PolicyFailed(entry.name, text, traceback.format_exc()) from error
     if not isinstance(proposal, Proposal):
         raise PolicyFailed(entry.name, f"returned {type(proposal).__name__}, not a Proposal")
@@ -146,6 +148,16 @@ def _asked(
     fill(placer, sorted((j for j in snapshot.jobs if j.name in rest), key=lambda j: j.order))
     more = {name: placer.taken[name] for name in rest if placer.taken.get(name)}
     return replace(proposal, allocation={**proposal.allocation, **more}) if more else proposal
+
+
+def _where(entry: Entry, error: Exception) -> str:
+    """The last line of its author's own that was being run, where it is not Horae's: " at FILE:LINE"."""
+    if catalogue.is_own(entry):
+        return ""
+    module = sys.modules.get(entry.call.partition(":")[0])
+    home = entry.name if module is None or module.__file__ is None else str(Path(module.__file__).parent)
+    lines = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(home)]
+    return f" at {lines[-1].filename}:{lines[-1].lineno}" if lines else f" in {entry.call}"
 
 
 def _possible(snapshot: Snapshot, proposal: Proposal) -> bool:

@@ -89,6 +89,10 @@ class Limits:
     one_type_per_job: bool = False
     pinning: Pinning = Pinning.EXACT
 
+    def equal(self, shape: Shape | None) -> bool:
+        """Whether a job's nodes are to have equally many GPUs: what keeps its own shape is not reshaped."""
+        return self.equal_gpus_per_node and not (shape is not None and shape.laid_out)
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

@@ -1,7 +1,8 @@
 """What a column of numbers is by how it behaves: nothing here reads a word.
 
-A counter goes on by equal steps; a loss falls, fast at first and slower later, and now and then rises: what only
-falls is a schedule or a countdown. Every test is strict: a column that may be two things is `OTHER`.
+A counter goes on by equal steps; a loss falls, fast at first and slower later, and now and then rises, or falls now
+faster and now slower: what falls smoothly is a schedule or a countdown. Every test is strict: a column that may be two
+things is `OTHER`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ FEW_FALL = -0.8
 FEW = 12
 CURVED = 1.5  #: the first half of a loss falls so many times as far as the second
 FAR = 0.05  #: share of its first level that a loss falls, at least
+ROUGH = 0.4  #: share of its bends that turn round, of what only falls and is a loss
 RISES = (0.02, 0.6)  #: share of the steps of a loss that go up
 
 
@@ -61,7 +63,9 @@ def _regular(steps: Sequence[float]) -> bool:
 def _decays(values: Sequence[float], steps: Sequence[float]) -> bool:
     count = len(values)
     rising = sum(step > 0 for step in steps) / len(steps)
-    if min(values) <= 0 or len(set(values)) < DISTINCT * count or not RISES[0] <= rising <= RISES[1]:
+    if min(values) <= 0 or len(set(values)) < DISTINCT * count or rising > RISES[1]:
+        return False
+    if rising < RISES[0] and not _rough(steps):
         return False
     quarter = max(count // 4, 2)
     start, end = median(values[:quarter]), median(values[-quarter:])
@@ -70,6 +74,13 @@ def _decays(values: Sequence[float], steps: Sequence[float]) -> bool:
     curved = start - middle > CURVED * max(middle - end, 0.0)
     far = start - end >= FAR * start
     return far and curved and _correlation(values) <= (FALLS if count >= FEW else FEW_FALL)
+
+
+def _rough(steps: Sequence[float]) -> bool:
+    """Whether what only falls falls now faster and now slower: a schedule is smooth."""
+    bends = [b - a for a, b in pairwise(steps)]
+    turns = sum(a * b < 0 for a, b in pairwise(bends))
+    return len(steps) >= FEW - 1 and turns >= ROUGH * len(bends)
 
 
 def _correlation(values: Sequence[float]) -> float:

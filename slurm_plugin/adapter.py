@@ -62,7 +62,7 @@ class SlurmCluster:
             ) from error
         self._token: str | None = None
         self._due: list[tuple[JobRow, state_machine.Step]] = []  #: what the newest look found to be done
-        self._moved: dict[JobId, JobRow] = {}  #: whom it found in a partition that is not ours
+        self._moved: dict[JobId, tuple[JobRow, str]] = {}  #: whom it found to be Slurm's own now, and why
         self._clean_s = 0.0  #: when the spool is to be cleaned next, by the clock that never jumps
         self._left: tuple[str, ...] = ()  #: what could not be
         self._lock = threading.RLock()
@@ -124,8 +124,8 @@ class SlurmCluster:
         why: dict[JobId, list[str]] = {}
         for row, step in self._due:
             why.setdefault(port_id(row), []).append(step.why)
-        for job, row in self._moved.items():
-            why.setdefault(job, []).append(f"is in partition {row.partition}, and Slurm's there")
+        for job, (_, reason) in self._moved.items():
+            why.setdefault(job, []).append(reason)
         return tuple(Due(job, "; ".join(reasons)) for job, reasons in why.items())
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
@@ -297,11 +297,12 @@ class SlurmCluster:
             _raise(errors)
 
     def _let_moved_go(self, wanted: Collection[JobId]) -> dict[JobId, PortError]:
-        """Whom an administrator took to a partition that is not ours waits there for Slurm alone."""
-        errors = self._hand_back({job: row for job, row in self._moved.items() if job in wanted})
+        """Whom an administrator took to a partition that is not ours waits there for Slurm alone, and who fits nowhere
+        here."""
+        errors = self._hand_back({job: row for job, (row, _) in self._moved.items() if job in wanted})
         for job in self._moved.keys() & set(wanted) - errors.keys():
             self._sight.moved.pop(job, None)
-        self._moved = {job: row for job, row in self._moved.items() if job not in wanted}
+        self._moved = {job: found for job, found in self._moved.items() if job not in wanted}
         return errors
 
     def _hand_back(self, jobs: Mapping[JobId, JobRow], over: Collection[JobId] = ()) -> dict[JobId, PortError]:

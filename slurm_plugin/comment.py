@@ -4,8 +4,10 @@ The user's word: `horae:` and `name=value` pairs joined by commas, anywhere in t
 `horae:min=1,max=8,app=sweep7,key=resnet50,allowed=1/2/4/8,types=v100/a100,iters=4000,grace=90,ckpt=/scratch/me`
 
 The module's tag, in admin_comment, written once: `horae=NONCE` and the request as it was before it was made
-reshapeable: `horae=6f1c..,gpus=4,nodes=2,types=v100,cpus=16,mem=64000`. A job that keeps its own shape was not changed;
-its tag says so, and what it asks of its nodes: `..,shape=own,per=2,fixed=1,nodecpus=8,alone=1,features=ib/nvme`.
+reshapeable: `horae=6f1c..,gpus=4,nodes=2,types=v100,cpus=16,mem=64000`, and what else Slurm counts: `lic=matlab:1`,
+`atonce=2` (of `--array=1-9%2`). A job that keeps its own shape was not changed; its tag says so, and what it asks of
+its nodes: `..,shape=own,per=2,fixed=1,nodecpus=8,alone=1,features=ib/nvme`, `any=v100/k80` (one of these),
+`on=n[1-2/7]`, `off=n9` (by name, with slashes for commas).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ _SHOWN = 60  #: of what cannot be read, in the error
 _WORD = re.compile(r"(?:^|\s)horae:(\S*)")
 #: the nonce names files: letters and digits alone
 _TAG = re.compile(r"(?:^|\s)horae=([0-9A-Za-z]{1,64})(?:,(\S*))?(?=\s|$)")
+_LICENCE = re.compile(r"(?:^|/)([\w.@\-]{1,64})(?::([0-9]{1,9}))?(?=/|$)")
 _NAME = re.compile(r"[\w.@+\-]{1,64}")
 _COUNT = re.compile(r"[0-9]{1,7}")
 _DIGITS = re.compile(r"[0-9]{1,15}")
@@ -73,7 +76,9 @@ class Tag:
     node_cpus: int | None = None
     alone: bool = False  #: --exclusive
     held: bool = False  #: waits held, not parked: it has a deadline
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()  #: and `any v100,k80`, `on n[1-2,7]`, `off n9`: words that Slurm's features are not
+    at_once: int | None = None  #: tasks of its array that may run at a time
+    licences: tuple[tuple[str, int], ...] = ()
     mail: int = 0  #: what its user wants to be written about, in Slurm's bits
 
 
@@ -135,13 +140,18 @@ def parse_tag(admin_comment: str) -> Tag | None:
         memory=memory << 20 if memory is not None else None,
         begin_s=_digits(pairs, "begin"),
         mail=_digits(pairs, "mail") or 0,
+        at_once=_digits(pairs, "atonce"),
+        licences=tuple((name, max(int(count or 1), 1)) for name, count in _LICENCE.findall(pairs.get("lic", ""))),
         own_shape=pairs.get("shape") == "own",
         per_node=_digits(pairs, "per"),
         fixed_nodes=pairs.get("fixed") == "1",
         node_cpus=_digits(pairs, "nodecpus"),
         alone=pairs.get("alone") == "1",
         held=pairs.get("held") == "1",
-        features=tuple(part for part in pairs.get("features", "").split("/") if part),
+        features=(
+            *(part for part in pairs.get("features", "").split("/") if part),
+            *(f"{word} {pairs[word].replace('/', ',')}" for word in ("any", "on", "off") if pairs.get(word)),
+        ),
     )
 
 

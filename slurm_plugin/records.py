@@ -17,9 +17,11 @@ _NOTHING = frozenset({"", "N/A", "(null)", "n/a", "None assigned", "Unknown", "I
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _IDENTITY = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")
 _DURATION = re.compile(r"^(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9}):([0-9]{1,9})$")
-#: at most 999,999 of them: what is above is no request that a cluster could have taken
+#: at most 999,999 of them: what is above is no request that a cluster could have taken. A type may be digits alone
+#: (`gpu:3090:2`); without a count behind it those are the count.
 _GPUS = re.compile(
-    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[0-9]*[A-Za-z_][A-Za-z0-9_.\-]*))?(?:[:=](?P<count>[0-9]{1,6}))?(?=[,(]|$)"
+    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z0-9_.\-]+(?=[:=][0-9])|[0-9]*[A-Za-z_][A-Za-z0-9_.\-]*))?"
+    r"(?:[:=](?P<count>[0-9]{1,6}))?(?=[,(]|$)"
 )
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 _MOST_NODES = 100_000

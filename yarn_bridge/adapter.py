@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from horae.port import (
     Capabilities,
+    FixConfiguration,
     JobId,
     JobState,
     LogChunk,
@@ -29,12 +30,14 @@ from policy.model import Allocation, Limits, Pinning
 from yarn_bridge.clients.errors import Exists, Gone
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import HttpClient
+from yarn_bridge.clients.queues import CORES, MEMORY
+from yarn_bridge.clients.records import GPU
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
 from yarn_bridge.clients.settings import setting_of
 from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.room import given
+from yarn_bridge.jobs.room import Held, given
 from yarn_bridge.jobs.state_machine import Action, Verb
 from yarn_bridge.jobs.store import JobFiles, Seen
 from yarn_bridge.options import BY_QUEUE, SERVICES, Options
@@ -42,7 +45,8 @@ from yarn_bridge.verbs.executor import JobExecutor
 from yarn_bridge.verbs.observer import Observer
 from yarn_bridge.verbs.steps import Steps
 
-_LEAST = "yarn.scheduler.minimum-allocation-mb"
+_LEAST, _MASTER = "yarn.scheduler.minimum-allocation-mb", "yarn.service.am-resource.memory"
+_LARGER = "ask for less (memory, cpus), or have yarn.scheduler.maximum-allocation-mb and -vcores raised"
 
 
 class YarnCluster:
@@ -78,6 +82,7 @@ class YarnCluster:
             choice = self._observer.choice()
         conf = setting_of(self.manager.http, "the ResourceManager", _LEAST)
         self._observer.least_mib = least_mib = 0 if conf.why else conf.number(_LEAST, 1024)
+        self._observer.limits.master = Held(0, 1, given(self._master_mib(choice.runtime), least_mib))
         pinned, notes = choice.pinned, [f"jobs run as {choice.runtime}: {choice.why}"]
         if not pinned:
             notes.append("workers cannot be pinned to nodes here: the cluster chooses where they run")
@@ -92,6 +97,11 @@ class YarnCluster:
             order_lever=None,
             notes=tuple(notes),
         )
+
+    def _master_mib(self, runtime: str) -> int:
+        if runtime != SERVICES:
+            return self._options.slice_memory_mib
+        return setting_of(self.manager.http, "the ResourceManager", _MASTER).number(_MASTER, 1024)
 
     def observe(self) -> Observation:
         with self._lock:
@@ -140,6 +150,8 @@ class YarnCluster:
                 return
             owner = spec.owner or self._options.user
             self._check_queue(owner, shapes.queue_of(spec, self._options))
+            if why := self._too_large(spec):
+                raise Never(f"{job}: {why}; {_LARGER}")
             self.files.prepare()
             now_s, each = self._clock(), spec.gpus_a_worker
             record = Record(job, owner, shapes.service_name(job), now_s, since_s=now_s, each=each)
@@ -165,6 +177,17 @@ class YarnCluster:
             remedy = f"the queue's acl_submit_applications names who may ({why})"
             raise Never(f"YARN lets {owner} not submit to queue {queue}: {remedy}")
 
+    def _too_large(self, spec: JobSpec) -> str:
+        cpus, memory_mib = shapes.worker_size(spec, self._options)
+        gpus = {GPU: spec.gpus_a_worker} if spec.gpus_a_worker else {}
+        worker = {MEMORY: given(memory_mib, self._observer.least_mib), CORES: cpus, **gpus}
+        return self._observer.limits.too_large(shapes.queue_of(spec, self._options), worker)
+
+    def _check_size(self, job: JobId, spec: JobSpec) -> None:
+        """A site may have lowered what it gives since the job was handed in. Raises FixConfiguration."""
+        if why := self._too_large(spec):
+            raise FixConfiguration(f"{job}: {why}", _LARGER)
+
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         with self._lock:
             seen = self._observer.known(job)
@@ -177,6 +200,7 @@ class YarnCluster:
                 raise TryLater(f"{job} still holds its GPUs ({record.phase})")
             if record.outcome.ended:
                 raise Never(f"{job} has ended: {record.outcome}")
+            self._check_size(job, seen.spec)
             self._observer.check(allocation, {})
             if any(gpus % record.each for gpus in allocation.values()):
                 raise Never(
@@ -198,6 +222,7 @@ class YarnCluster:
                 raise Never(f"{job} has ended: {record.outcome}")
             if record.phase is not Phase.OPEN:
                 raise TryLater(f"{job} does not run ({record.phase})")
+            self._check_size(job, seen.spec)
             self._observer.check(allocation, record.placed)
             shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
             self._steps.ask(seen, seen.spec.grace_s, (epoch, shape))

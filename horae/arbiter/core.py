@@ -39,6 +39,7 @@ from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
 from horae.journal.measured import Measurement
 from horae.port import Capabilities, JobId, JobState, SiteTenant, TryLater, backoff_s
+from policy import catalogue
 from policy.model import Beyond, Decision, Seconds
 
 
@@ -385,7 +386,7 @@ class Core:
         assert pool is not None and self.view is not None
         if answer.aside:  # before the admission: it is about the others only
             kept = evidence.keep(self.config.state_dir, question)
-            self.write(aside.drafts(self.ledger, answer.aside, self.now_s(), pool.policy, _again(kept)))
+            self.write(aside.drafts(self.ledger, answer.aside, self.now_s(), pool.policy, _again(kept, pool.policy)))
             question = replace(question, snapshot=aside.without(question.snapshot, answer.aside))
         admitted = round.admission(self.ledger, pool, self.view, question, answer, self.models)
         ends = [v.until_s for v in admitted.vetoes.values() if v.until_s is not None]
@@ -401,7 +402,9 @@ class Core:
             old = self.ledger.alerts.get(what)
             if old is None or old.text != answer.why_not:
                 kept = evidence.keep(self.config.state_dir, question)
-                drafts.append(events.alert(what, answer.why_not, f"the previous allocation stands{_again(kept)}"))
+                drafts.append(
+                    events.alert(what, answer.why_not, f"the previous allocation stands{_again(kept, pool.policy)}")
+                )
         self.write(drafts)
         return [] if self._questions else self._act()
 
@@ -485,8 +488,9 @@ class Core:
                 _forget(memory, self.ledger)
 
 
-def _again(kept: Path | None) -> str:
-    return f"; `horae decide {kept}` asks it again" if kept is not None else ""
+def _again(kept: Path | None, policy: str) -> str:
+    named = f" --policy {policy}" if catalogue.file(policy) is not None else ""  # a file runs for whoever names it
+    return f"; `horae decide {kept}{named}` asks it again" if kept is not None else ""
 
 
 def _forget(memory: dict[JobId, Seconds] | dict[JobId, Measurement], ledger: Ledger) -> None:

@@ -38,7 +38,7 @@ from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
 from horae.journal.quiet import quiet
 from horae.port import JobState
-from policy import away
+from policy import away, catalogue
 from policy.model import EMPTY, Allocation, Decision, Health, Job, JobName, Seconds, Snapshot
 
 __all__ = ["Admission", "admission", "backoff_until", "no_apps", "question"]
@@ -54,6 +54,7 @@ def question(
 ) -> Question:
     """`album`: what of the pool's last question still holds."""
     snapshot, unfit = picture_of_the_fit(ledger, pool, view, apps=apps(ledger, pool.name), album=album)
+    file = catalogue.file(pool.policy)
     return Question(
         pool=pool.name,
         snapshot=snapshot,
@@ -61,6 +62,7 @@ def question(
         options=options_of(pool),
         seed=pool.seed + ledger.pool(pool.name).decisions,
         limit_s=view.config.rounds.decide_s,
+        source=b"" if file is None else file.source,
         unfit=unfit,
     )
 
@@ -76,7 +78,7 @@ def ran_out(ledger: Ledger, pool: str, config: Config, since_s: Seconds, now_s: 
         for node_times in rec.leases.values():
             times += node_times
         if rec.aside is not None:
-            times.append(rec.aside["until_s"])
+            times.append(rec.aside.until_s)
         if rec.state is JobState.LOST:
             times.append(backoff_until(rec, config))
     return any(since_s < t <= now_s for t in times)

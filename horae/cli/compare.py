@@ -57,9 +57,9 @@ def compare(
     """
     from horae.sim import grids
     from horae.sim.plans import Plan
-    from policy.catalogue import find
+    from policy.catalogue import named
 
-    names = [find(name.strip()).name for name in policies.split(",") if name.strip()]
+    names = [named(name.strip()).name for name in policies.split(",") if name.strip()]
     plan = Plan(
         trace=trace,
         cluster=cluster,

@@ -126,11 +126,12 @@ def options_of(words: list[str]) -> dict[str, str]:
 
 def _choose(snapshot: Snapshot, document: Document, policy: str | None, given: dict[str, str]) -> Any:
     """The policy and its options; what the command line got wrong is a usage error, the rest is the file's."""
+    from policy.catalogue import named
     from policy.decide import choose
     from policy.model import BadInput
 
     try:
-        return choose(snapshot, policy, given)
+        return choose(snapshot, None if policy is None else named(policy).name, given)
     except BadInput as error:
         if _from_command_line(error, policy, given):
             where = error.field.removeprefix("policy.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -94,9 +93,7 @@ def _of_a_policy(error: Exception) -> int | None:
 
     if not isinstance(error, PolicyFailed) or catalogue.is_own(entry := catalogue.find(error.policy)):
         return None
-    lines = re.findall(r'File "([^"]+)", line (\d+)', error.detail)
-    place = "{}:{}".format(*lines[-1]) if lines else entry.call
-    say(f"{place}: {error}", f"it is not one of Horae's: {entry.call}. {_written(error.detail, 'its traceback is in')}")
+    say(str(error), f"it is not one of Horae's: {entry.call}. {_written(error.detail, 'its traceback is in')}")
     return NO
 
 

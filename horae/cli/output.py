@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from horae import visible
+from horae.cli import exits
 from horae.cli.options import JobArgument, Json, Socket, connect, example
 from horae.tui import screen
 
@@ -60,6 +61,11 @@ def logs(
     if follow:
         for line in reader.end():
             _show(line, as_json)
+    if rank is not None and not reader.told:
+        most = client.job(job)["gpus"]["max"]
+        if most is not None and rank >= most:
+            raise exits.Failure(exits.NO, f"job {job} has no rank {rank}", f"its ranks are 0 to {most - 1} at most")
+        screen.note(f"job {job} printed nothing as rank {rank}")
 
 
 class _Lines:
@@ -68,6 +74,7 @@ class _Lines:
     def __init__(self, rank: int | None) -> None:
         self._rank = rank  #: of this one alone
         self._rest = b""
+        self.told = False  #: any line
 
     def feed(self, data: bytes) -> Iterator[str]:
         *whole, self._rest = (self._rest + data).split(b"\n")
@@ -82,8 +89,10 @@ class _Lines:
         text = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
         found = _RANK.match(text)
         if self._rank is None or (found is None and self._rank == 0):
+            self.told = True
             yield text
         elif found is not None and int(found[1]) == self._rank:
+            self.told = True
             yield text[found.end() :]
 
 

@@ -16,10 +16,10 @@ def policies(
     name: Annotated[str | None, typer.Argument(help="Only this one, with its options.")] = None, as_json: Json = False
 ) -> None:
     """List the policies: paper, section, what each needs and guarantees, its options."""
-    from policy.catalogue import entries, find
+    from policy.catalogue import entries, named
 
     if name is not None:
-        entry = _plain(find(name))
+        entry = _plain(named(name))
         if as_json:
             screen.emit_json(entry)
         else:

@@ -83,9 +83,7 @@ def what_if(
         _of_journals_only({"STATE": where, "--since": since})
     elif skip_bad:
         raise typer.BadParameter("a journal is whole or refused", param_hint="--skip-bad")
-    names = tuple(filter(None, (name.strip() for name in policies.split(","))))
-    for name in names:
-        catalogue.find(name)
+    names = tuple(catalogue.named(name.strip()).name for name in policies.split(",") if name.strip())
     there = None
     if cluster is not None:
         from horae.sim.engine.cluster import cluster_of

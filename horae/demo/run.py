@@ -40,7 +40,7 @@ def run(
     tell: Callable[[str], None],
 ) -> Outcome:
     """Play it, with the live picture if `live`. Raises BadInput for what cannot be played."""
-    catalogue.find(policy)
+    policy = catalogue.named(policy).name
     kind = _framework(framework)
     play, nodes = _cluster(scenario(seconds), nodes)
     asked = threading.Event()

@@ -46,19 +46,20 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
+        return list(map(plain, value))
     if isinstance(value, (set, frozenset)):
-        return sorted(plain(v) for v in value)
+        return sorted(map(plain, value))
     if is_dataclass(value) and not isinstance(value, type):
-        out = {}
-        for name, default in _defaults(type(value)):
-            item = getattr(value, name)
-            if item != default:
-                out[name] = plain(item)
-        return out
+        return _of_dataclass(value)
     if hasattr(value, "item"):  # a numpy scalar, from a policy
         return plain(value.item())
     raise TypeError(f"{type(value).__name__} has no plain form: {value!r}")
+
+
+def _of_dataclass(value: Any) -> dict[str, Any]:
+    kind: Any = type(value)
+    held = ((name, getattr(value, name), default) for name, default in _defaults(kind))
+    return {name: plain(item) for name, item, default in held if item != default}
 
 
 def is_plain(value: Any) -> bool:

@@ -10,7 +10,21 @@ from collections.abc import Callable, Iterable
 from horae.journal import bidding, spending
 from horae.journal.codec import restore
 from horae.journal.events import TIME_LIMIT, Event, Kind, Verb
-from horae.journal.ledger import Alert, Avoid, Cap, Grant, JobRecord, Ledger, PoolRecord
+from horae.journal.ledger import (
+    Alert,
+    Avoid,
+    Cap,
+    Grant,
+    HeldBack,
+    JobRecord,
+    Ledger,
+    LeftOut,
+    Obstacle,
+    PoolRecord,
+    Probing,
+    Shrink,
+    UnusedGpus,
+)
 from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import Seconds
@@ -177,20 +191,23 @@ def _seen(ledger: Ledger, event: Event) -> None:
         _came_into(record, state, epoch, since_s)
     if record.allocation and not allocation:
         record.left_nodes, record.left_s = sorted(record.allocation), event.at_s
-    if record.grant is not None and (
-        epoch >= record.grant.epoch or (record.state is JobState.STARTING and state.startable)
-    ):
-        record.grant = None  # it took effect, or was withdrawn
+    if record.grant is not None and _is_over(record.grant, record, state, epoch):
+        record.grant = None
     record.shown, record.missing_since_s = True, None
     record.state, record.epoch_seen = state, epoch
     record.epoch = max(record.epoch, epoch)
     record.allocation, record.holding = dict(allocation), dict(data["holding"])
     record.since_s = since_s
     record.exit_code, record.native = data.get("exit_code"), data.get("native", "")
-    record.blocked = data.get("blocked")
+    record.blocked = restore(Obstacle, data["blocked"]) if "blocked" in data else None
     record.cluster_left_s, record.cluster_left_at_s = data.get("time_left_s"), event.at_s
     if "checkpoint" in data:
         record.checkpoint = restore(CheckpointMark, data["checkpoint"])
+
+
+def _is_over(grant: Grant, before: JobRecord, state: JobState, epoch: int) -> bool:
+    """Whether it took effect, or was withdrawn."""
+    return epoch >= grant.epoch or (before.state is JobState.STARTING and state.startable)
 
 
 #: By value.
@@ -283,15 +300,14 @@ def _decided(ledger: Ledger, event: Event) -> None:
     pool.decided, pool.decided_s = data, event.at_s
     holds = _gpus_of(ledger, targets)
     totals = {job: sum(target.values()) for job, target in targets.items()}
-    gained = [job for job, to in totals.items() if holds.get(job, 0) < to]
+    gained = tuple(job for job, to in totals.items() if holds.get(job, 0) < to)
     for job, target in targets.items():
         if (record := ledger.jobs.get(job)) is not None:
             record.target = dict(target)
             held, to = holds.get(job, 0), totals[job]
             if to < held:
-                told = {"from": held, "to": to, "gained": gained, "policy": data.get("policy", "")}
-                record.shrunk = {**told, "at_s": event.at_s, "wall_s": event.wall_s}
-            elif record.shrunk is not None and to >= record.shrunk["from"]:
+                record.shrunk = Shrink(held, to, gained, data.get("policy", ""), event.at_s, event.wall_s)
+            elif record.shrunk is not None and to >= record.shrunk.before:
                 record.shrunk = None
     for job, reason in reasons.items():
         if (record := ledger.jobs.get(job)) is not None:
@@ -318,18 +334,18 @@ def _guarded(ledger: Ledger, event: Event) -> None:
     if event.data["guard"] is None:
         record.guard = None
     else:
-        record.guard = {**event.data, "since_s": event.at_s}
+        record.guard = restore(HeldBack, {**event.data, "since_s": event.at_s})
 
 
 def _unused(ledger: Ledger, event: Event) -> None:
     if (record := _job(ledger, event)) is not None:
-        record.unused = dict(event.data) if event.data["gpus"] else None
+        record.unused = restore(UnusedGpus, event.data) if event.data["gpus"] else None
 
 
 def _aside(ledger: Ledger, event: Event) -> None:
     record = _job(ledger, event)
     if record is not None:
-        record.aside = {**event.data, "since_s": event.at_s}
+        record.aside = restore(LeftOut, {**event.data, "since_s": event.at_s})
 
 
 def _probed(ledger: Ledger, event: Event) -> None:
@@ -337,7 +353,7 @@ def _probed(ledger: Ledger, event: Event) -> None:
     if "over" not in data:
         pool.probes = [*(t for t in pool.probes if t > event.at_s - 3600.0), event.at_s]
     if record is not None:
-        record.probe = None if "over" in data else {**data, "since_s": event.at_s}
+        record.probe = None if "over" in data else restore(Probing, {**data, "since_s": event.at_s})
         record.probed = data.get("over", "")
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, Field
 
 from horae import job_number
 from horae.elastic.protocol import CHECKPOINTS_FAIL
-from horae.port import CheckpointMark, JobId, JobState
+from horae.port import BlockKind, CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import Gpus, GpuSeconds, GpuType, NodeName, Seconds
 
@@ -32,6 +34,75 @@ class Cap:
     cap: Gpus
     until_s: Seconds
     text: str
+
+
+# --- what a job's record keeps of one matter. Their plain forms stand in the journal: a field is never given another
+# meaning, and a new one has a default, since older journals lack it.
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What the cluster does not let run, in its own words (`horae.port.Blocked`), and since when."""
+
+    kind: BlockKind
+    text: str
+    since_s: Seconds
+    cap: Gpus | None = None
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedGpus:
+    """GPUs that it holds and does not use."""
+
+    gpus: Gpus
+    which: tuple[str, ...]  #: where the cluster shows each
+    since_s: Seconds
+    by: str  #: what shows it, `horae.arbiter.observe.unused`
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """The last decision that took GPUs from it, until it has them again."""
+
+    before: Annotated[Gpus, Field(validation_alias=AliasChoices("before", "from"))]
+    to: Gpus
+    gained: tuple[JobId, ...]  #: who got more by the same decision
+    policy: str
+    at_s: Seconds
+    wall_s: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """The guard that keeps it from what its policy `wanted` for it."""
+
+    guard: str
+    text: str
+    since_s: Seconds
+    wanted: dict[NodeName, Gpus]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """No policy is asked about it until then."""
+
+    text: str
+    until_s: Seconds
+    since_s: Seconds
+    policy: str = ""  #: the one that cannot take it; "": none can
+
+
+@dataclass(frozen=True, slots=True)
+class Probing:
+    """It runs elsewhere for a moment, because knowing its speed there is worth it."""
+
+    gpu_type: GpuType
+    gpus: Gpus
+    allocation: dict[NodeName, Gpus]
+    until_s: Seconds
+    text: str
+    since_s: Seconds
 
 
 @dataclass(slots=True)
@@ -56,10 +127,10 @@ class JobRecord:
     since_s: Seconds = 0.0
     exit_code: int | None = None
     native: str = ""
-    blocked: dict[str, Any] | None = None  #: {kind, text, cap, since_s}
+    blocked: Obstacle | None = None
     cap: Cap | None = None  #: a limit of the site's on it alone, learnt from a blocked grant
     checkpoint: CheckpointMark | None = None
-    unused: dict[str, Any] | None = None  #: {gpus, which, since_s, by}: GPUs that it holds and does not use
+    unused: UnusedGpus | None = None
     missing_since_s: Seconds | None = None
 
     # what we asked for
@@ -102,12 +173,11 @@ class JobRecord:
     # decided
     target: dict[NodeName, Gpus] | None = None  #: None: nothing was decided yet, it is left as it is
     leases: dict[NodeName, list[Seconds]] = field(default_factory=dict)
-    reason: dict[str, Any] | None = None
-    #: the last decision that took GPUs from it, until it has them again: {from, to, gained, policy, at_s, wall_s}
-    shrunk: dict[str, Any] | None = None
-    guard: dict[str, Any] | None = None  #: {guard, text, wanted, since_s}
-    aside: dict[str, Any] | None = None  #: {text, until_s, policy, since_s}: no policy is asked about it until then
-    probe: dict[str, Any] | None = None  #: {gpu_type, gpus, allocation, until_s, text, since_s}
+    reason: dict[str, Any] | None = None  #: the plain form of a `policy.model.Reason`, shared by many jobs
+    shrunk: Shrink | None = None
+    guard: HeldBack | None = None
+    aside: LeftOut | None = None
+    probe: Probing | None = None
     probed: str = ""  #: how its newest probe ended
 
     # the end
@@ -119,6 +189,11 @@ class JobRecord:
     @property
     def live(self) -> bool:
         return self.ended is None and not self.released
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it is to run: nobody cancelled or holds it."""
+        return self.cancel_why is None and self.hold_why is None
 
     @property
     def app_key(self) -> str:

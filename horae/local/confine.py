@@ -27,6 +27,7 @@ from horae.local.hands import JOBS, KEEPERS
 from horae.local.helper import ANSWER
 from horae.local.launch import environment
 from policy.model import BadInput
+from policy.own_file import changed_by_others
 
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 _HELPER = f"import sys; sys.path.append({_PACKAGES!r}); from horae.local.helper import main; main(sys.argv[1:])"
@@ -95,15 +96,11 @@ def _account(name: str) -> pwd.struct_passwd:
 
 def _roots_alone(file: Path) -> None:
     """What the helper does is said there, so nobody else may be able to change it. Raises BadInput."""
-    whole = file.resolve()
-    for part in (whole, *whole.parents):
-        found = part.stat()
-        others = found.st_mode & 0o022 and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX)
-        if found.st_uid != 0 or others:
-            raise BadInput(
-                f"{part} can be changed by others than root", field="cluster.options.account", value=str(file),
-                remedy=f"chown root {part}; chmod go-w {part}",
-            )  # fmt: skip
+    if (part := changed_by_others(file)) is not None:
+        raise BadInput(
+            f"{part} can be changed by others than root", field="cluster.options.account", value=str(file),
+            remedy=f"chown root {part}; chmod go-w {part}",
+        )  # fmt: skip
 
 
 # --- folders ----------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from horae.local.books import Book, Books
 from horae.local.jobfolders import JobFolders
 from horae.port import JobId, JobState, ObservedJob
 from horae.untrusted import Unbelievable
-from policy.model import EMPTY, Allocation
+from policy.model import EMPTY, Allocation, Seconds
 
 #: A book that changed less than this before it was read may change again with the same time stamp.
 _TICK_NS = 50_000_000
@@ -89,21 +89,28 @@ class Record:
     def observed(self) -> ObservedJob:
         state, account, book = self.job_state, self.account, self.book
         submitted_s = book.submitted_s if book is not None else 0.0
-        since_s = account.since_s if account is not None and account.epoch == self.epoch else 0.0
-        ended = book is not None and book.end is not None and state is not JobState.LOST
         return ObservedJob(
             id=self.id,
             state=state,
             epoch=self.epoch,
             allocation=self.allocation if state.holds else EMPTY,
-            # Nothing of a start is older than the start, or still to come.
-            since_s=max(min(since_s, time.time()), book.granted_s if book is not None else 0.0) or submitted_s,
-            exit_code=account.exit_code if ended and account is not None and not state.holds else None,
+            since_s=self._since_s or submitted_s,
+            exit_code=self._exit_code(state),
             spec=book.spec if book is not None else None,
             checkpoint=account.checkpoint if account is not None else None,
             submitted_s=submitted_s,
             native=self.trouble or (account.native if account is not None else ""),
         )
+
+    @property
+    def _since_s(self) -> Seconds:
+        """When it came into its state, as far as it says: nothing of a start is older than it, or still to come."""
+        told_s = self.account.since_s if self.account is not None and self.account.epoch == self.epoch else 0.0
+        return max(min(told_s, time.time()), self.book.granted_s if self.book is not None else 0.0)
+
+    def _exit_code(self, state: JobState) -> int | None:
+        ended = self.book is not None and self.book.end is not None and state is not JobState.LOST
+        return self.account.exit_code if ended and self.account is not None and not state.holds else None
 
 
 class Records:

@@ -13,6 +13,7 @@ from horae.sim.engine.simulation import Simulated, simulate
 from horae.sim.engine.workload import Table, tables
 from horae.sim.traces.model import BadRow, Trace
 from horae.sim.traces.reading import read
+from policy.catalogue import named
 from policy.model import BadInput, Seconds
 
 ENGINES = ("fast", "arbiter")
@@ -54,10 +55,10 @@ class Plan:
         """Its files. Raises BadInput, OSError."""
         if self.engine not in ENGINES:
             raise BadInput("is no engine", field="--engine", value=self.engine, remedy=" or ".join(ENGINES))
-        cluster = cluster_of(self.cluster)
+        cluster, policy = cluster_of(self.cluster), named(self.policy).name
         settings = Settings.of(
             pooled(cluster) if self.ideal else cluster,
-            self.policy,
+            policy,
             self.options,
             seed=self.seed,
             ideal=self.ideal,

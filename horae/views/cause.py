@@ -14,7 +14,8 @@ class Cause:
     """The strongest first in an explanation."""
 
     #: `policy`, `app`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `advice`, `cluster`, `end`,
-    #: `log`, `away`, `unused`, `limit`, `probe`, `profile`, `aside`, `size`, `shrank`, `share`, `start` or `checkpoint`
+    #: `log`, `away`, `unused`, `limit`, `probe`, `profile`, `aside`, `size`, `type`, `gang`, `shrank`, `share`,
+    #: `start`, `budget` or `checkpoint`
     what: str
     text: str
     numbers: Mapping[str, Any] = field(default_factory=lambda: EMPTY)

@@ -15,6 +15,8 @@ from policy.model import Gpus, GpuSeconds, GpuType, IterationsPerSecond, Seconds
 
 #: Parts of the time below which nothing is to be said.
 _LITTLE, _POOR = 0.1, 0.7
+#: Who held less than this has other troubles than how it was used.
+_WORTH_ADVICE: GpuSeconds = 60.0
 
 
 @dataclass(slots=True)
@@ -105,7 +107,9 @@ def _scaling(
 
 def _advice(record: JobRecord, found: Efficiency) -> list[str]:
     """What would have been better, as far as it shows."""
-    out = []
+    out: list[str] = []
+    if record.state.ended and found.held < _WORTH_ADVICE:
+        return out
     if found.held and found.restarting > _LITTLE * found.held:
         part = found.restarting / found.held
         what = "fewer resizes (a narrower --gpus)" if found.starts > 2 else "a quicker start"

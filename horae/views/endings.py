@@ -5,6 +5,8 @@ For its owner and operators alone: a line of a log is private.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import signal
 
@@ -19,6 +21,7 @@ _SHOWN = 300
 _RANK = re.compile(r"^\d+: ")
 #: Where the last attempt of a program begins: what stands before is another attempt's.
 _BEGINS = re.compile(r"^\[horae\] start step=|^\[horae-exec\] .*again in ")
+_ERRNO = re.compile(r"(?:(\S+).*?: )?\[Errno -?\d+\] ([^:]+)(?:: b?'(.*)')?")
 _NOT_STARTED = re.compile(r"^\[horae-exec\] cannot (?:start: |run )(.*)")
 _NCCL = re.compile(
     r"\bNCCL\b.*(?:error|timeout|timed out|abort|WARN)|nccl(?:System|Internal|Remote|UnhandledCuda)Error"
@@ -63,7 +66,7 @@ def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
     """(what it means, the line, what helps), the most telling first."""
     for line in lines:
         if (found := _NOT_STARTED.match(line)) is not None:
-            return "its program could not be started", found[1], "the program's full path, and its first line"
+            return _not_started(found[1])
     signs = [(sign.kind, line) for line in lines if (sign := failures.find(line, 0)) is not None]
     for kind, (means, change) in _MEANS.items():
         if told := [line for known, line in signs if known is kind]:
@@ -73,6 +76,19 @@ def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
     if any(kind is FailureKind.TRACEBACK for kind, _ in signs) and (raised := _raised(lines)):
         return "its program raised", raised, "`horae logs {job}` shows the traceback"
     return _told_by_code(lines, exit_code)
+
+
+def _not_started(told: str) -> tuple[str, str, str]:
+    """`pyhton x.py: [Errno 2] No such file or directory: b'/bin/pyhton'`, in words."""
+    means, helps = "its program could not be started", "the program's full path, and its first line"
+    found = _ERRNO.fullmatch(told)
+    if found is None:
+        return means, told, helps
+    program, what, file = found[1] or found[3] or "", found[2], found[3] or ""
+    if what == os.strerror(errno.ENOENT) and program.partition("/")[0] and file.rpartition("/")[2] == program:
+        path = "`which` says it where it is known; or `horae submit` in the shell that knows it, whose PATH a job has"
+        return f"there is no program {program} in its PATH", "", f"its full path: {path}"
+    return means, f"{what}: {file or program}", helps
 
 
 def _told_by_code(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:

@@ -142,8 +142,8 @@ def _cluster(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
     causes += _unused(record, config, now_s)
     if record.blocked is not None:
         block = record.blocked
-        numbers = {"kind": block["kind"], "for_s": now_s - block["since_s"], "cap": block.get("cap")}
-        causes.append(Cause("blocked", f"the cluster does not let it run: {block['text']}", numbers))
+        numbers = {"kind": block.kind, "for_s": now_s - block.since_s, "cap": block.cap}
+        causes.append(Cause("blocked", f"the cluster does not let it run: {block.text}", numbers))
     until_s = backoff_until(record, config)
     if until_s > now_s:
         numbers = {"losses": record.losses, "again_in_s": until_s - now_s}
@@ -158,10 +158,10 @@ def _unused(record: JobRecord, config: Config, now_s: Seconds) -> list[Cause]:
     if record.unused is None or not record.live:
         return []
     pool, found = config.pool(record.pool), record.unused
-    numbers = {"gpus": found["gpus"], "for_s": now_s - found["since_s"], "by": found["by"]}
+    numbers = {"gpus": found.gpus, "for_s": now_s - found.since_s, "by": found.by}
     change = f"work on them, fewer GPUs, or `horae cancel {job_number(record.id)}`"
     after_s = None if pool is None else pool.reclaim_unused_s
-    if after_s is not None and movable(record) and found["gpus"] >= sum(record.allocation.values()):
+    if after_s is not None and movable(record) and found.gpus >= sum(record.allocation.values()):
         change += f"; unused for {after_s / 60:.3g} min it checkpoints and leaves"
     return [Cause("unused", unused.text(record, now_s), numbers, change)]
 
@@ -267,22 +267,22 @@ def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
     causes = []
     if record.probe is not None:
         probe = record.probe
-        left_s = max(probe["until_s"] - now_s, 0.0)
-        where = f"{probe['gpus']} {probe['gpu_type']}"
-        numbers = {"gpu_type": probe["gpu_type"], "gpus": probe["gpus"], "at_most_s": left_s}
-        text = f"its speed on {where} is being measured, for {left_s:.0f} s at most: {probe['text']}"
+        left_s = max(probe.until_s - now_s, 0.0)
+        where = f"{probe.gpus} {probe.gpu_type}"
+        numbers = {"gpu_type": probe.gpu_type, "gpus": probe.gpus, "at_most_s": left_s}
+        text = f"its speed on {where} is being measured, for {left_s:.0f} s at most: {probe.text}"
         causes.append(Cause("probe", text, numbers, "the measurement, or another job that needs these GPUs"))
     if record.aside is not None and is_aside(record, now_s):
-        left_s = record.aside["until_s"] - now_s
-        policy = record.aside["policy"]
-        text = f"it is left out of decisions: {policy and f'policy {policy} cannot take it: '}{record.aside['text']}"
+        left_s = record.aside.until_s - now_s
+        policy = record.aside.policy
+        text = f"it is left out of decisions: {policy and f'policy {policy} cannot take it: '}{record.aside.text}"
         causes.append(Cause("aside", text, {"again_in_s": left_s}, "time, or handing it in anew with other numbers"))
     if record.guard is not None:
         guard = record.guard
-        wanted = sum(guard.get("wanted", {}).values())
+        wanted = sum(guard.wanted.values())
         said, change = _held_back(record, config, now_s)
         text = f"the policy would give it {wanted} GPUs, but {said}"
-        numbers = {"guard": guard["guard"], "wanted": wanted, "for_s": now_s - guard["since_s"]}
+        numbers = {"guard": guard.guard, "wanted": wanted, "for_s": now_s - guard.since_s}
         causes.append(Cause("guard", text, numbers, change))
     caps = {f"tenant {record.tenant}": ledger.pool(record.pool).caps.get(record.tenant), "it": record.cap}
     for whom, cap in caps.items():
@@ -315,7 +315,7 @@ def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
 def _held_back(record: JobRecord, config: Config, now_s: Seconds) -> tuple[str, str]:
     """What its guard says now, and what would change that."""
     assert record.guard is not None
-    guard, text, rules = record.guard["guard"], str(record.guard["text"]), config.guards
+    guard, text, rules = record.guard.guard, record.guard.text, config.guards
     if guard == "minimum-run-time" and record.started_s is not None and record.state is JobState.RUNNING:
         ran_s = now_s - record.started_s
         left_s = max(rules.min_run_s - ran_s, 0.0)
@@ -381,11 +381,7 @@ def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) ->
     waiting = [
         r
         for r in ledger.live(record.pool)
-        if r.id != record.id
-        and not r.state.holds
-        and r.hold_why is None
-        and r.cancel_why is None
-        and (r.reason or {}).get("code") != Code.INFEASIBLE
+        if r.id != record.id and not r.state.holds and r.wanted and (r.reason or {}).get("code") != Code.INFEASIBLE
     ]
     key = standing([record, *waiting])
     return tuple(r.id for r in sorted(waiting, key=key) if key(r) < key(record))

@@ -72,8 +72,8 @@ def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, meas
         "env": dict(spec.env),
         "checkpoint": spec.checkpoint,
         "checkpoint_trouble": record.checkpoint_trouble,
-        "unused_gpus": 0 if record.unused is None else record.unused["gpus"],
-        "unused_s": None if record.unused is None else now_s - record.unused["since_s"],
+        "unused_gpus": 0 if record.unused is None else record.unused.gpus,
+        "unused_s": None if record.unused is None else now_s - record.unused.since_s,
         "unused": unused.text(record, now_s),
         "extra": dict(spec.extra),
         "priority": record.priority,
@@ -218,7 +218,7 @@ def _used(records: Sequence[JobRecord], ledger: Ledger, now_s: Seconds) -> answe
 
 def usable(record: JobRecord, capacity: int, present: Collection[GpuType]) -> int:
     """The most GPUs this job could use now. One that cannot be resized and runs can use what it has."""
-    if record.hold_why is not None or record.cancel_why is not None:
+    if not record.wanted:
         return sum(record.allocation.values())
     if record.state is JobState.RUNNING and not record.spec.elastic:
         return sum(record.allocation.values())

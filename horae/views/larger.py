@@ -13,6 +13,7 @@ from horae.views import size
 from horae.views.cause import Cause
 from horae.views.size import Holder, Seen
 from horae.views.starts import StartEstimate
+from policy import catalogue
 from policy.model import Seconds
 
 #: GPUs off its share that nobody would call a difference.
@@ -30,7 +31,8 @@ def causes(
     pool = config.pool(record.pool)
     enforced = pool is not None and mode_of(ledger, pool) is Mode.ENFORCE
     found = [
-        *_size(ledger, record, seen, "the policy's next decision" if enforced else ""),
+        *_one_type(config, record, seen),
+        *_size(ledger, record, _where(config, record, seen), "the policy's next decision" if enforced else ""),
         *_type(ledger, record, seen),
         *_shrank(ledger, record, now_s),
         *_share(ledger, config, record, seen),
@@ -38,6 +40,27 @@ def causes(
     if not record.allocation and record.hold_why is None:
         found += _start(ledger, record, starts.get(record.id))
     return found
+
+
+def _where(config: Config, record: JobRecord, seen: Seen) -> Seen:
+    """Where it could become larger: on GPUs of the type that it holds, where its policy gives a gang one type only."""
+    pool = config.pool(record.pool)
+    entry = None if pool is None else catalogue.known(pool.policy)
+    held = {node.gpu_type for node in seen.nodes if record.allocation.get(node.name)}
+    return seen.of(held) if held and entry is not None and entry.one_type else seen
+
+
+def _one_type(config: Config, record: JobRecord, seen: Seen) -> list[Cause]:
+    """Where that keeps it from its largest size."""
+    held, most, there = sum(record.allocation.values()), size.most(record, seen), _where(config, record, seen)
+    if held >= most or size.most(record, there) == most:
+        return []
+    named, pool = " and ".join(sorted(there.present())), config.pool(record.pool)
+    policy = "its policy" if pool is None else f"policy {pool.policy}"
+    text = (
+        f"it could use {most} GPUs; {policy} gives a gang GPUs of one type, and of {named} there are {there.usable()}"
+    )
+    return [Cause("gang", text, {"most": most, "gpus": held})]
 
 
 def _size(ledger: Ledger, record: JobRecord, seen: Seen, next_: str) -> list[Cause]:
@@ -109,15 +132,15 @@ def _jobs(ids: list[JobId]) -> str:
 def _shrank(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
     """Told until it holds as much again."""
     found = record.shrunk
-    if found is None or sum(record.allocation.values()) >= found["from"]:
+    if found is None or sum(record.allocation.values()) >= found.before:
         return []
-    others = [ledger.jobs[job] for job in found["gained"] if job in ledger.jobs]
+    others = [ledger.jobs[job] for job in found.gained if job in ledger.jobs]
     named = ", ".join(f"job {job_number(r.id)} {r.spec.name} ({r.tenant})" for r in others[: size.NAMED])
     for_whom = f", when {named} got more" if named else ""
-    into = f"from {found['from']} to {found['to']} GPUs" if found["to"] else f"its {found['from']} GPUs"
-    verb = "it shrank" if found["to"] else "it gave up"
-    text = f"{verb} {into} {size.ago(now_s - found['at_s'])} ago{for_whom}: policy {found['policy']} decided so"
-    return [Cause("shrank", text, {"from": found["from"], "to": found["to"], "at_s": found["wall_s"]})]
+    into = f"from {found.before} to {found.to} GPUs" if found.to else f"its {found.before} GPUs"
+    verb = "it shrank" if found.to else "it gave up"
+    text = f"{verb} {into} {size.ago(now_s - found.at_s)} ago{for_whom}: policy {found.policy} decided so"
+    return [Cause("shrank", text, {"from": found.before, "to": found.to, "at_s": found.wall_s})]
 
 
 def _share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> list[Cause]:
@@ -132,7 +155,8 @@ def _share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> lis
         how = "about"
     others = found.tenants - 1
     beside = f" (weight {found.weight:g}, beside {others} other tenant{'s' if others != 1 else ''} with jobs)"
-    text = f"its tenant {record.tenant} holds {found.held} GPUs, {how} the {found.owed:.3g} it is owed now{beside}"
+    has = f"{found.held} GPU{'' if found.held == 1 else 's'}"
+    text = f"its tenant {record.tenant} holds {has}, {how} the {found.owed:.3g} it is owed now{beside}"
     return [Cause("share", text, {"held": found.held, "owed": found.owed, "weight": found.weight})]
 
 

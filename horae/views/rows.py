@@ -108,9 +108,9 @@ def why(record: JobRecord) -> str:
         record.cancel_why,
         record.hold_why,
         f"{CHECKPOINTS_FAIL}{record.checkpoint_trouble}" if record.checkpoint_trouble else None,
-        record.blocked["text"] if record.blocked is not None else None,
-        record.aside["text"] if record.aside is not None else None,
-        record.guard["text"] if record.guard is not None else None,
+        record.blocked.text if record.blocked is not None else None,
+        record.aside.text if record.aside is not None else None,
+        record.guard.text if record.guard is not None else None,
         record.reason["text"] if record.reason is not None else None,
     ):
         if text:

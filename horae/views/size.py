@@ -26,8 +26,12 @@ class Seen:
     nodes: tuple[Node, ...]
 
     @staticmethod
-    def of(nodes: Iterable[Node], pool_of: Mapping[NodeName, str], pool: str) -> Seen:
+    def in_pool(nodes: Iterable[Node], pool_of: Mapping[NodeName, str], pool: str) -> Seen:
         return Seen(tuple(node for node in nodes if pool_of.get(node.name) == pool))
+
+    def of(self, types: Collection[GpuType]) -> Seen:
+        """Only the nodes of these types."""
+        return Seen(tuple(node for node in self.nodes if node.gpu_type in types))
 
     def usable(self, by: JobSpec | None = None) -> Gpus:
         """GPUs of healthy nodes that are nobody else's, of types that such a job runs on (None: of all)."""

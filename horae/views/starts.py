@@ -53,7 +53,7 @@ def starts(
     waiting = []
     for record in (*ledger.live(pool), *more):
         if not record.holding:
-            if record.hold_why is None and record.cancel_why is None:
+            if record.wanted:
                 waiting.append(record)
             continue
         in_s = ends_in(record, now_s)

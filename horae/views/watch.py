@@ -40,7 +40,7 @@ def explained(core: Core, job: JobId) -> Explanation:
     """On the core's thread. Raises NoSuchJob."""
     record, view = _record(core, job), core.view
     plan = core.plans.get(record.pool, ())
-    seen = None if view is None else Seen.of(view.observation.nodes, view.pools, record.pool)
+    seen = None if view is None else Seen.in_pool(view.observation.nodes, view.pools, record.pool)
     soon = starts(core, record.pool) if record.live and not record.allocation else {}
     now_s = core.now_s()
     times = () if view is None else away.causes(record, view.away, now_s, core.journal.clock.wall_s() - now_s)

@@ -88,7 +88,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             if forecasts[job.name] is None:
                 text = f"{seen.text}; its loss is not known, so it grows after all others"
             numbers = {**seen.numbers, "reduction": falls if forecasts[job.name] is not None else None}
-            out[job.name] = Reason(seen.code, text, numbers, "a loss curve that falls faster")
+            out[job.name] = Reason(seen.code, text, numbers)
     blind = [j.name for j in jobs if forecasts[j.name] is None]
     notes = (f"{len(blind)} jobs without a loss curve are served last",) if blind else ()
     return Proposal(placed.placer.taken, reasons=out, notes=notes)

@@ -113,7 +113,7 @@ def _beyond(job: Job, now: Allocation, nodes: Mapping[NodeName, Node], limits: L
     """What the cluster cannot carry out."""
     if limits.one_type_per_job and len({nodes[name].gpu_type for name in now}) > 1:
         yield f"{job.name} spans GPU types, which the cluster cannot carry out"
-    if limits.equal_gpus_per_node and not _laid_out(job) and len(set(now.values())) > 1:
+    if limits.equal(job.shape) and len(set(now.values())) > 1:
         yield f"{job.name} has unequal GPUs on its nodes, which the cluster cannot carry out"
 
 
@@ -129,10 +129,6 @@ def _wrong_on(job: Job, node: Node, gpus: Gpus, now_s: Seconds) -> Iterator[str]
         yield f"{job.name} takes GPUs on {name}, which is draining"
     if job.throughput and node.gpu_type not in job.throughput:
         yield f"{job.name} is placed on {name}, a {node.gpu_type} node, on which it cannot run"
-
-
-def _laid_out(job: Job) -> bool:
-    return job.shape is not None and job.shape.laid_out
 
 
 def _goes_away(job: Job, node: Node, now_s: Seconds) -> Away | None:
@@ -270,7 +266,7 @@ class _Idle:
             groups.append([offer for group in groups for offer in group])
         was = speeds.rate(job, now)
         for group in groups:
-            found = _spread(group, size, self._limits.equal_gpus_per_node and not _laid_out(job))
+            found = _spread(group, size, self._limits.equal(job.shape))
             if found is None:
                 continue
             rate = speeds.rate(job, found)

@@ -393,11 +393,11 @@ class _Round:
             there = reasons.places(home)
             change = f"more tickets for {job.tenant}, or fewer jobs on {there}"
             now = allocation[job.name]
-            seen = reasons.outcome(job, now, self.speeds, change) if now or job.allocation else None
+            seen = reasons.outcome(job, now, self.speeds) if now or job.allocation else None
             if seen is not None and seen.code is not Code.PREEMPTED:
                 moved = self.moves.get(job.name)
                 text = f"{seen.text}; {moved}" if moved else seen.text
-                out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, change)
+                out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers})  # a gang has one size
                 continue
             room = self.placer.room(job.tenant)
             if room is not None and room < self.size[job.name]:

@@ -310,7 +310,8 @@ def _reasons(
         owed = {t: round(x, 4) for t, x in deviation.get(job.tenant, {}).items()}
         got = dict(real.get(job.tenant, {}))
         numbers = {"share": dict(shares.get(job.name, EMPTY)), "tenant_share": mine, "owed": owed, "round": got}
-        change = f"a larger weight of {job.tenant}, or fewer tenants" if mine else "a speed that is known here"
+        change = "other jobs that end" if len(ideal) == 1 else f"a larger weight of {job.tenant}, or fewer tenants"
+        change = change if mine else "a speed that is known here"
         seen = reasons.outcome(job, allocation[job.name], context.speeds, change)
         room = placer.room(job.tenant)
         if not allocation[job.name] and room is not None and room < job.gpus.min:
@@ -318,7 +319,9 @@ def _reasons(
             code = Code.PREEMPTED if job.held else capped.code
             out[job.name] = Reason(code, capped.text, {**numbers, **capped.numbers}, capped.change)
         elif seen is not None:
-            out[job.name] = Reason(seen.code, seen.text, {**seen.numbers, **numbers}, change)
+            out[job.name] = Reason(
+                seen.code, seen.text, {**seen.numbers, **numbers}, "" if allocation[job.name] else change
+            )
         elif mine:
             text = f"{job.tenant} is entitled to {_say(mine)}; this round its whole GPUs go to jobs served less"
             if not got:

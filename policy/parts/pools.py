@@ -30,6 +30,8 @@ from policy.throughput import NOISE, Span, Throughput
 
 #: The pool of a job that takes GPUs of any type, as they come.
 ANY: GpuType = ""
+#: Pools of some types: their unions, of which there may be two to the power of this, are looked through for each step.
+MOST_POOLS = 6
 #: Between the types of a pool of some: no type's name has it.
 _AND = "\x00"
 
@@ -132,15 +134,17 @@ class Pools:
     def _largest(self, sizes: Mapping[GpuType, Gpus], pool: GpuType) -> Gpus:
         return max((sizes.get(t, 0) for t in self._parts(pool)), default=0)
 
-    def _pool(self, types: tuple[GpuType, ...]) -> GpuType:
-        """The pool of several types."""
+    def _together(self, types: tuple[GpuType, ...]) -> tuple[GpuType, ...]:
+        """The pool of several types; the types themselves, where there are too many such pools already."""
         if len(types) == len(self.speeds.present):
-            return ANY
+            return (ANY,)
         pool, mine = _AND.join(types), frozenset(types)
         if pool not in self._some:
+            if len(self._some) == MOST_POOLS:
+                return types
             self._some[pool] = 0
             self._unions += {mine, *(mine | other for other in self._unions)} - set(self._unions)
-        return pool
+        return (pool,)
 
     def _of(self, pool: GpuType) -> Gpus:
         """What is left of a pool."""
@@ -188,7 +192,7 @@ class Pools:
         if not self._mixed or len(types) < 2:  # its user's word on types binds a job: of no type, it has no room
             return types
         unbound = not job.throughput or (job.gpus.above(0) or 0) > max(self._whole[t] for t in types)
-        return (self._pool(types),) if unbound else types
+        return self._together(types) if unbound else types
 
     def next_step(self, job: Job) -> Step | None:
         """The next useful step, whether there is room for it or not; None: more GPUs would not help."""

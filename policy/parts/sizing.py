@@ -23,8 +23,11 @@ def explain(
     out: dict[JobName, Reason] = {}
     for job in jobs:
         now = placer.taken.get(job.name)
-        idle = sum(placer.free(t) for t in context.speeds.types(job)) if job.name in sated else 0
-        if not now or not (idle or job.name in placed.short):
+        if not now:
+            continue
+        larger = job.name in sated and job.gpus.above(sum(now.values())) is not None
+        idle = sum(placer.free(t) for t in context.speeds.types(job)) if larger else 0
+        if not (idle or job.name in placed.short):
             continue
         found = outcome(job, now, context.speeds)
         if found is None:

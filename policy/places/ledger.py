@@ -196,8 +196,7 @@ class Ledger:
     # --- the books -----------------------------------------------------------------------------------------
 
     def _equal(self, job: Job) -> bool:
-        """Whether its nodes are to have equally many GPUs: what keeps its own shape is not reshaped."""
-        return self.limits.equal_gpus_per_node and not (job.shape is not None and job.shape.laid_out)
+        return self.limits.equal(job.shape)
 
     def _close(self, job: Job, sign: int) -> None:
         """What is beside a job that shares no node goes (-1) and comes (1) with it; its CPUs and memory stand."""

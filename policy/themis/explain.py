@@ -78,8 +78,7 @@ def _holds(this: Round, app: str, job: Job, now: Allocation, numbers: dict[str, 
     assert found is not None, "a job that holds GPUs has an outcome"
     whose = "" if app == job.name else f" of app {app}"
     text = f"{found.text} (rho {_said(numbers['rho'])}{whose}: {_story(numbers, app in this.moved)})"
-    change = "other apps that fall further behind, when its lease ends"
-    return Reason(found.code, text, {**found.numbers, **numbers}, change)
+    return Reason(found.code, text, {**found.numbers, **numbers})
 
 
 def _waits(this: Round, app: str, job: Job, numbers: dict[str, Any], speeds: Throughput, placer: Placer) -> Reason:

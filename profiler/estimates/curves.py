@@ -24,6 +24,8 @@ from profiler.model import Kind, LossKind, LossSummary, Point, Run, SeriesSummar
 LATE = 1.5  #: logging intervals that a rank's line may be behind
 SUMMED = 3  #: losses of which one may be the sum of the others
 FEWEST_SUMS = 2  #: positions at which it is
+FEWEST_STEPS = 6  #: from one value to the next, from which a curve falls steadily
+STEADY = 0.75  #: where so many of them go down
 LIKE_THE_SUM = 1e-3  #: and how near: they are printed with few digits
 
 T = TypeVar("T", bound=Hashable)
@@ -173,15 +175,18 @@ def _curve_of_parts(run: Run, points: Sequence[Point]) -> Curve | None:
 
 
 def _sum_of_others(points: Sequence[Point]) -> int | None:
-    """Which of three or more losses told together is, at each position, the sum of the others."""
+    """Which of three or more losses told together is, at each position, the sum of the others, or their mean."""
     told = [[v.value for v in p.losses] for p in points]
     if len(told) < FEWEST_SUMS or len(told[0]) < SUMMED:
         return None
-    return next((i for i in range(len(told[0])) if all(_is_half(row[i], sum(row)) for row in told)), None)
+    many = len(told[0])
+    shares = ((i, share) for share in (1.0, many - 1.0) for i in range(many))
+    return next((i for i, share in shares if all(_is_share(row[i], sum(row), share) for row in told)), None)
 
 
-def _is_half(value: float, total: float) -> bool:
-    return value > 0 and abs(total / 2 - value) <= LIKE_THE_SUM * value
+def _is_share(value: float, total: float, share: float) -> bool:
+    """Whether a value is so manieth of the others that it makes a total with."""
+    return value > 0 and abs((total - value) / share - value) <= LIKE_THE_SUM * value
 
 
 def _on_one_line(points: Sequence[Point]) -> Sequence[Point]:
@@ -210,9 +215,8 @@ def _loss_curve(
     run: Run, points: Sequence[Point], value: Callable[[Point], float], name: str, parts: tuple[str, ...]
 ) -> Curve | None:
     positions = _axis_of(run, points)
-    # of the states of a bar at one position the last one counts, as of a rank's lines; and of what an epoch so far is
-    so_far = points[0].kind is Kind.EPOCH and _counts_up(points)
-    alone = [p.rank is None and (p.from_bar or so_far) for p in points]
+    so_far = _so_far(run, points[0])
+    alone = [p.rank is None and (p.from_bar or so_far) for p in points]  # the last of them counts
     curve = curve_of((positions(p), -1 if one else p.rank, value(p)) for p, one in zip(points, alone, strict=True))
     if not curve:
         return None
@@ -222,10 +226,10 @@ def _loss_curve(
     return Curve(name, kind, positions.axis, curve, parts)
 
 
-def _counts_up(points: Sequence[Point]) -> bool:
-    """Whether what was taken for the length of the epoch rises within it: it counts."""
-    steps = [(b.iterations or 0.0) - (a.iterations or 0.0) for a, b in pairwise(points) if a.epoch == b.epoch]
-    return bool(steps) and min(steps) > 0
+def _so_far(run: Run, of: Point) -> bool:
+    """Whether several values at one position are what an epoch, or a step of several micro-batches, is so far: their
+    mean was never printed. Of a bar's states, and of one rank's lines, the last one counts too."""
+    return (run.ranks or 1) <= 1 and (of.kind is Kind.EPOCH or (run.accumulation or 1) > 1)
 
 
 def _axis_of(run: Run, points: Sequence[Point]) -> Positions:
@@ -260,6 +264,18 @@ def accuracy_curve(run: Run) -> Curve | None:
         if points:
             return _named_curve(run, [(p, p.accuracies) for p in points])
     return None
+
+
+def falls_together(accuracy: Curve | None, loss: Curve | None) -> bool:
+    """Whether what was taken for an accuracy falls as steadily as the loss does, or without any that is told: then it
+    is the share that is wrong."""
+    told = [[v for _, v in curve.points] for curve in (accuracy, loss) if curve is not None]
+    return accuracy is not None and all(map(_falls_steadily, told))
+
+
+def _falls_steadily(values: Sequence[float]) -> bool:
+    steps = [b < a for a, b in pairwise(values)]
+    return len(steps) >= FEWEST_STEPS and sum(steps) >= STEADY * len(steps)
 
 
 def validation_curves(run: Run) -> tuple[Curve | None, Curve | None]:

@@ -39,6 +39,7 @@ from profiler.estimates.sources import (
     from_throughput,
     printed,
     tick_of,
+    torn,
 )
 from profiler.evidence import Evidence, Ground, confidence, some
 from profiler.model import (
@@ -77,9 +78,9 @@ class Timing:
 
 def timing(run: Run) -> Timing:
     """Everything a run tells about time. Fields are None where the log does not tell."""
-    epoch = epoch_time(run)
+    epoch, apart = epoch_time(run), torn(run)
     found: dict[TimeSource, list[Sample]] = {
-        "printed": printed(run),
+        "printed": [] if apart else printed(run),
         "throughput": from_throughput(run),
         "timestamps": from_clock(run),
         "epoch": from_epochs(run, epoch),
@@ -87,16 +88,18 @@ def timing(run: Run) -> Timing:
     }
     levels = {source: _level(samples) for source, samples in found.items() if samples}
     throughput = throughput_summary(run)
+    said = [f"{apart[0]:.4g} s and {apart[1]:.4g} s are told of each step: neither is used"] if apart else []
     if not levels:
-        return Timing(epoch=epoch, throughput=throughput)
+        return Timing(epoch=epoch, throughput=throughput, warnings=tuple(said))
     elapsed = from_elapsed(run, bar=next(iter(levels)) == "bar")
     clocks = {"timestamps": found["timestamps"], "elapsed": elapsed, "epoch": found["epoch"]}
     source, samples, warnings = _choose(found, levels, {name: made for name, made in clocks.items() if made})
+    warnings = [*said, *warnings]
     steady, warm_up = _without_warm_up(samples)
     kept = without_pauses(steady)
     values = [s.seconds for s in kept]
     time = IterationTime(
-        median=quantile(values, 0.5),
+        median=_middle(kept, source),
         mean=float(np.average(values, weights=[s.steps for s in kept])),
         p95=quantile(values, 0.95),
         n=len(values),
@@ -111,6 +114,16 @@ def timing(run: Run) -> Timing:
         warnings.append(f"{_says(source, time.median)} is not told: {why}")
         return Timing(None, epoch, throughput, None, tuple(warnings), (), told)
     return Timing(time, epoch, throughput, warm_up, tuple(warnings), tuple(samples), told)
+
+
+def _middle(samples: Sequence[Sample], source: TimeSource) -> float:
+    """The median; of a clock whose tick is coarse beside its intervals the mean of those near the median, since the
+    median of whole ticks is one of them."""
+    middle = quantile([s.seconds for s in samples], 0.5)
+    if source != "timestamps" or _coarseness(samples) < COARSE / 2:
+        return middle
+    near = [s for s in samples if abs(s.seconds - middle) <= 2 * COARSE * middle]
+    return float(np.average([s.seconds for s in near], weights=[s.steps for s in near])) if near else middle
 
 
 _DOUBTS: Mapping[str, str] = {

@@ -21,7 +21,9 @@ TICKS = 20  #: a clocked interval shorter than so many ticks of its clock is joi
 FEWEST_TICKS = 8  #: the same in a log that is shorter than that
 TWO_CLOCKS_S = 30 * 86400.0  #: stamps further apart are of two clocks
 FEWEST_LOSSES = 8  #: lines with a loss from which the clock is read from them alone
+TORN = 2.0  #: two times of one step are far apart
 LASTING = 1.5  #: the longest of the epochs whose elapsed time is their own is so many times the shortest
+GROWING = 3  #: so many times of epochs may grow by chance
 FALLS = 0.25  #: of the lines on which a time since a beginning may be lower than on the line before
 GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
 
@@ -76,6 +78,18 @@ def printed(run: Run) -> list[Sample]:
     return _by_position(run, _stepped([p for p in run.points if p.kind is Kind.EPOCH and not p.from_bar]))
 
 
+def torn(run: Run) -> tuple[float, float] | None:
+    """The shortest and the longest of the times that one process tells of each step on lines of their own, where those
+    are far apart: one of them is of something else, and nothing says which."""
+    cells: dict[object, list[float]] = defaultdict(list)
+    for p, seconds in _stepped(p for p in _train(run) if not p.from_bar and p.rank is None):
+        cells[p.epoch, p.iteration].append(seconds)
+    apart = [cell for cell in cells.values() if max(cell) > TORN * min(cell)]
+    if 2 * len(apart) <= len(cells):
+        return None
+    return median(min(cell) for cell in apart), median(max(cell) for cell in apart)
+
+
 def _stepped(points: Iterable[Point]) -> list[tuple[Point, float]]:
     return [(p, p.step_s) for p in points if p.step_s is not None]
 
@@ -125,7 +139,9 @@ def from_clock(run: Run) -> list[Sample]:
 
 
 def from_epochs(run: Run, epoch: EpochTime | None) -> list[Sample]:
-    length = run.iterations_per_epoch or _length_of_epoch(run)
+    length = run.iterations_per_epoch
+    if length is None and epoch is not None and epoch.n > 1:  # two guesses, of a length and of what was timed, are none
+        length = _length_of_epoch(run)
     if epoch is None or not length or (run.unit == "sample" and not run.batch_size):
         return []
     steps = length / run.batch_size if run.unit == "sample" and run.batch_size else length
@@ -249,7 +265,18 @@ def _durations(points: Sequence[Point]) -> list[tuple[float, int]]:
         if seconds is not None and seconds > 0:
             key = float(order) if p.epoch is None else float(int(p.epoch))
             ranked.setdefault(key, []).append((seconds, p.line))
-    return [(fmean(s for s, _ in rows), rows[-1][1]) for rows in ranked.values()]
+    made = [(epoch, fmean(s for s, _ in rows), rows[-1][1]) for epoch, rows in ranked.items()]
+    return _since_beginning(made) or [(seconds, line) for _, seconds, line in made]
+
+
+def _since_beginning(made: Sequence[tuple[float, float, int]]) -> list[tuple[float, int]]:
+    """(seconds an epoch, line) where the times of epochs are all since the first began: each is longer than the one
+    before by about as much an epoch, until the last is far above the first; else nothing."""
+    if len(made) <= GROWING or made[-1][1] < LASTING * made[0][1]:
+        return []
+    steps = [((b[1] - a[1]) / (b[0] - a[0]) if b[0] > a[0] else 0.0, b[2]) for a, b in pairwise(made)]
+    each = [seconds for seconds, _ in steps]
+    return steps if 0 < max(each) < LASTING * min(each) else []
 
 
 def _lasted(p: Point, own: bool) -> float | None:

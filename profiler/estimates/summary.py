@@ -6,12 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from profiler.estimates.curves import accuracy_curve, loss_curve, loss_summary, series_summary, validation_curves
+from profiler.estimates.curves import (
+    Curve,
+    accuracy_curve,
+    falls_together,
+    loss_curve,
+    loss_summary,
+    series_summary,
+    validation_curves,
+)
 from profiler.estimates.iteration import Timing, timing
 from profiler.estimates.loss import fit_of
 from profiler.evidence import Evidence, confidence, known, some
 from profiler.model import Epochs, Iterations, Kind, Point, Run, RunSummary
 from profiler.runs.sane import sane
+
+ERRORS = "what is called an accuracy falls as a loss does: it may be the share that is wrong, and is not told"
 
 
 def summarise(run: Run, *, target: float | None = None) -> RunSummary:
@@ -22,6 +32,10 @@ def summarise(run: Run, *, target: float | None = None) -> RunSummary:
     run = sane(run)
     times = timing(run)
     loss = loss_curve(run)
+    accuracy: Curve | None = accuracy_curve(run)
+    wrong: tuple[str, ...] = ()
+    if falls_together(accuracy, loss):
+        accuracy, wrong = None, (ERRORS,)
     held_out_loss, held_out_accuracy = validation_curves(run)
     forecast, notes = fit_of(
         loss,
@@ -38,7 +52,7 @@ def summarise(run: Run, *, target: float | None = None) -> RunSummary:
         epoch_time=times.epoch,
         throughput=times.throughput,
         loss=loss_summary(run, loss),
-        accuracy=series_summary(accuracy_curve(run), named=True),
+        accuracy=series_summary(accuracy, named=True),
         validation_loss=series_summary(held_out_loss, named=False),
         validation_accuracy=series_summary(held_out_accuracy, named=False),
         fit=forecast,
@@ -46,7 +60,7 @@ def summarise(run: Run, *, target: float | None = None) -> RunSummary:
         gpus=run.gpus,
         warm_up=times.warm_up,
         failure=run.failure,
-        warnings=(*run.warnings, *times.warnings, *notes),
+        warnings=(*run.warnings, *wrong, *times.warnings, *notes),
     )
     return _weighed(told, run, times)
 

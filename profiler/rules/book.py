@@ -41,11 +41,18 @@ _GATES = (
 #: A line that a program printed while its bar stood there. A line is read once: a bar that tells its rate counts, and
 #: a stamped line behind it does not.
 _BEHIND_BAR = re.compile(
-    rf"%\|[^\[\]|]*+\|?[^\[\]|]*+\[(?:[^\[\]]*\](?=[A-Za-z]|\s?\[{INT},{INT}\]<)"
+    rf"%\|[^\[\]|]*+\|?[^\[\]|]*+\[(?:[^\[\]]*\](?=[A-Za-z{{]|\s?\[{INT},{INT}\]<)"
     rf"|[^\[\]<]{{0,80}}<\?[^\[\]]{{0,80}}\](?={INT}[-/]{INT}[-/]{INT}[ T]{DUR}))"
 )
 _TOLD = ("train", "epoch", "validation")
-_FROM_THE_TEXT = ("auto", "ignore", "trial")  #: kinds of rules that look at the text behind what stands before it
+_FROM_THE_TEXT = (
+    "auto",
+    "ignore",
+    "trial",
+    "pause",
+)  #: kinds of rules that look at the text behind what stands before it
+#: Kinds of lines that give way to all that words find, but for this.
+_GIVES_WAY = {"trial": ("setup",), "pause": ("setup", "context")}
 #: How a line begins that may carry a rank's tag.
 _TAGGED = re.compile(rf"\s*[\[({INT}]|\s*[Rr]ank")
 
@@ -108,13 +115,13 @@ class RuleBook:
         """The plan for the shape of `text` (with its canonical form and numbers); None when nothing reads it."""
         look = _Look(text, canonical, numbers)
         reads = self.generic and generic_too and bool(numbers)
-        trial: Plan | None = None
+        aside: Plan | None = None
         for rule in candidates:
             if look.behind is not None and rule.late:
                 break
             plan = rule.plan(canonical, look.prefix.start if rule.kind in _FROM_THE_TEXT else 0)
-            if plan is not None and plan.kind == "trial":
-                trial = trial or plan
+            if plan is not None and plan.kind in _GIVES_WAY:
+                aside = aside or plan
             elif plan is not None:
                 return look.ignored(plan) if rule.kind == "ignore" else look.placed(plan)
         if look.behind is not None:
@@ -122,8 +129,8 @@ class RuleBook:
             if found is not None:
                 return found.plan
         plan = generic.assemble(canonical, look.prefix.start, "generic/pairs") if reads else None
-        if plan is None or (trial is not None and plan.kind == "setup"):
-            plan = trial  # a line that names a trial and tells a loss is first of all a loss
+        if plan is None or (aside is not None and plan.kind in _GIVES_WAY[aside.kind]):
+            plan = aside  # a line that names a trial and tells a loss is first of all a loss
         return None if plan is None else look.placed(plan)
 
     def _behind_bar(self, look: _Look, end: int, candidates: Iterable[Rule]) -> _Found | None:
@@ -173,6 +180,9 @@ def _placed(plan: Plan, prefix: ranks.Prefix, text: str) -> Plan:
         plan.clock = prefix.clock
     if plan.rank is None:
         plan.rank, plan.fixed_rank = prefix.rank, prefix.fixed_rank
+    if plan.clock is not None:  # what dates the line is no time of anything else
+        stamp = set(plan.clock.tokens)
+        plan.fields = tuple(f for f in plan.fields if f.token not in stamp)
     plan.source = prefix.source
     if plan.rank is None and plan.fixed_rank is None and plan.kind in (*_TOLD, "loose"):
         plan.tag = trials.tag(plan.canonical, prefix.start)

@@ -19,7 +19,7 @@ from profiler.rules.pairs import scan
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field, Plan
 from profiler.rules.units import SAMPLE_NOUNS, TIME_UNITS, Meaning, words_for
-from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, opening_side, side_of, words_of
+from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, names_part, opening_side, side_of, words_of
 from profiler.text.tokens import DEC, DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
@@ -108,6 +108,9 @@ _SAMPLES = "|".join(sorted((noun for noun, unit in SAMPLE_NOUNS.items() if unit 
 #: `612/4580 [01:10<07:33, 8.74img/s`: a bar's own rate is of what it counts.
 _RATE_OF_BAR = re.compile(rf"{DUR}<{DUR},\s*(?:[{INT}{DEC}]\s?(?:{_SAMPLES})/s|[{INT}{DEC}]\s?s/(?:{_SAMPLES})\b)")
 
+#: `[100/1034 images]`: what the total is of.
+_NOUN_BEHIND = re.compile(rf"{INT}\s?(?:/|of)\s?{INT}\s+(?:{_SAMPLES})\b(?!/)")
+
 
 def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning] | None = None) -> Plan | None:
     """The plan for a line by its pairs, or None when they do not say enough."""
@@ -127,7 +130,8 @@ def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning]
 
 def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None) -> Said | None:
     """What the text from `start` on says; None where it explains no number, or tells a story."""
-    canonical = canonical[:start] + english(canonical[start:])
+    printed = canonical[start:]
+    canonical = canonical[:start] + english(printed)
     marks = scan(canonical, start, words)
     body = canonical[start:]
     if not marks or _is_story(marks, body):
@@ -141,9 +145,16 @@ def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None)
     fields = [f for m in marks for f in fields_of(m, bar)]
     if not bar and _EPOCH_DONE.search(body):
         fields = [replace(f, what="epoch_time") if f.what in TIMES else f for f in fields]
+    fields = _translated(fields, body, printed)
     if _COMMAND.match(body):
         fields, side = [f for f in fields if f.what in SETUP], ""
     return Said(marks, fields, opening, side, body, bar)
+
+
+def _translated(fields: list[Field], body: str, printed: str) -> list[Field]:
+    """Of a line in another language, without several losses: words that nobody translated say what each is of."""
+    parts = [f for f in fields if f.what == "part"]
+    return fields if body == printed or len(parts) < 2 else [f for f in fields if f not in parts]
 
 
 def _without_unweighted(fields: list[Field]) -> list[Field]:
@@ -155,7 +166,8 @@ def _without_unweighted(fields: list[Field]) -> list[Field]:
 
 def _plan(rule: str, kind: str, printed: str, fields: list[Field], line: Said) -> Plan:
     plan = Plan(rule, kind, printed, tuple(fields), bar=line.bar)
-    if any(f.what == "iteration" and f.unit == "sample" for f in fields) or (line.bar and _RATE_OF_BAR.search(printed)):
+    named = _NOUN_BEHIND.search(printed) or (line.bar and _RATE_OF_BAR.search(printed))
+    if named or any(f.what == "iteration" and f.unit == "sample" for f in fields):
         plan.unit = "sample"
     if kind not in ("setup", "context"):
         plan.total = any(f.what == "loss" for f in plan.fields)
@@ -255,6 +267,8 @@ def _cannot_be(m: Mark) -> bool:
         "epochs",
     ):
         return m.kind == DUR or m.negative
+    if m.unit == "%" and m.what in ("loss", "part"):
+        return True
     return m.kind == DUR and m.what not in (
         "step_time",
         "epoch_time",
@@ -310,7 +324,7 @@ def one_each(fields: list[Field]) -> list[Field]:
         elif f.what not in seen:
             seen.add(f.what)
             out.append(f)
-    return out
+    return sorted(out, key=lambda f: f.what == "validation_loss" and names_part(f.name))
 
 
 _PLAIN_NAME = re.compile(r"(?i)^(?:train(?:ing)?[ _/.]?)?(?:total[ _/.]?)?loss$")

@@ -83,6 +83,8 @@ _EPOCH_HEAD = re.compile(
     rf"(?:epoch|ep)\b[\s#:.=\[(no]*[{INT}{DEC}]",
     re.IGNORECASE,
 )
+#: What stands before a run of signs is no part of the head that those set off.
+_DECORATED = re.compile(r"^[^=*#~-]*(?=[=*#~-]{4})")
 _HEADER_WORDS = frozenset(
     "epoch epochs step steps iter iters iteration iterations batch batches global of train training learning start "
     "begin".split()
@@ -118,7 +120,7 @@ class Said:
     @property
     def is_epoch_head(self) -> bool:
         short = self.epoch is not None and not self.counted and len(self.body) < 80
-        return short and _EPOCH_HEAD.match(self.body) is not None
+        return short and _EPOCH_HEAD.match(_DECORATED.sub("", self.body)) is not None
 
 
 @dataclass(frozen=True, slots=True)

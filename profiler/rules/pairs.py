@@ -25,7 +25,7 @@ _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _CUT = re.compile(r"[|,;\t{}\]\n]|\s-+\s|\s{2,}|->|=>|\s>+\s|:\s+|(?<=[a-z]{4})\.\s+")
 _AT = re.compile(r"(?i)^(.*?)\s*\b(?:at|after|@|for|in|on|of)\s+(?:the\s+)?([A-Za-z_ ]+)$")
 _NAMED_BEHIND = re.compile(
-    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|accuracy|acc))\b(?!\s*(?:[:=\d/]|[-|>~]+\s*$))",
+    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|cost|accuracy|acc))\b(?!\s*(?:[:=\d/]|[-|>~]+\s*$))",
     re.IGNORECASE,
 )
 _MEASURES = frozenset(
@@ -157,9 +157,15 @@ class _Walk:
         self._as_part(mark, key, left, _LIST.match(right, used) is not None)
         self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
-            phrase = _AT.match(key)
-            self.pending = phrase.group(1) if phrase else ""
+            self.pending = self._left_by(key)
         self.marks.append(mark)
+
+    def _left_by(self, key: str) -> str:
+        """The words that a counter leaves for the value behind it: `loss at step`, `loss in epoch 1 iteration`."""
+        phrase = _AT.match(key)
+        if phrase is not None:
+            return phrase.group(1)
+        return "" if " " in key else self.pending
 
     def _placed(self, mark: Mark, left: str, right: str) -> bool:
         """Whether the number belongs to the one before."""

@@ -16,7 +16,7 @@ from zlib import crc32
 from profiler.model import Kind, LossKind, Point, Scope, Throughput, Unit, Value
 from profiler.rules.words import side_of
 from profiler.text.clock import Clock
-from profiler.text.tokens import DUR, duration, is_duration, matcher, number
+from profiler.text.tokens import DEC, DUR, duration, is_duration, matcher, number
 from profiler.text.trials import Tag
 
 #: More of them are no rank.
@@ -39,6 +39,9 @@ LINE_KINDS = (
     "resume",
     "pause",
 )
+
+
+_BARE_ROW = re.compile(rf"{DEC}[\s|]+{DEC}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +216,12 @@ class Plan:
         """Whether a line tells an accuracy and nothing that only training has."""
         told = [f for f in self.fields if f.what != "skip"]
         return bool(told) and all(f.what == "accuracy" and side_of(f.name) != "train" for f in told)
+
+    @property
+    def may_be_summed_up(self) -> bool:
+        """Whether a line tells a loss, in no row of bare numbers, that no word says is training's."""
+        f = self.loss
+        return f is not None and side_of(f.name) != "train" and _BARE_ROW.search(self.canonical) is None
 
     @property
     def is_point(self) -> bool:

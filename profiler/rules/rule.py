@@ -85,7 +85,9 @@ class Rule:
         fields: list[Field] = []
         if self.pattern is not None:
             m = self.pattern.search(canonical, 0, LONGEST)
-            if m is None and self.kind in ("ignore", "trial") and start:  # what a logger put before it changes nothing
+            if (
+                m is None and self.kind in ("ignore", "trial", "pause") and start
+            ):  # what a logger put before it changes nothing
                 m = self.pattern.search(canonical[start:], 0, LONGEST)
             if m is None:
                 return None

@@ -24,7 +24,9 @@ _DIGITS = b"0123456789"
 _BREAKS = bytes.maketrans(b"\r", b"\n")
 _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
 _CACHE = 8192  #: shapes remembered
-_CACHED_KEY = 600  #: bytes of a shape that is remembered
+_CACHED = 1 << 22  #: and bytes of them
+_CACHED_KEY = 4096  #: bytes of a shape that is remembered
+_SEEN = 1 << 15  #: characters of canonical lines remembered of a shape
 _COMPILED = 400  #: regular expressions kept
 _HITS = 6  #: expressions tried for lines that are equal but for their digits
 _TAGS = ("[", "(", ": ")  #: how a line begins that may carry a rank's tag
@@ -224,6 +226,7 @@ class Shapes:
         self.book = book
         self._known: dict[bytes, Shape | None] = {}
         self._compiled = 0
+        self._size = 0  #: bytes of the shapes known
         self._all = self._wanted = Wanted(book.gates)
         self._vocabulary = Vocabulary(book)
         #: by the text of the expression: an expression itself is hashed anew, all of it, each time it is asked for
@@ -262,9 +265,10 @@ class Shapes:
             return None
         shape = self._look(key, raw, wanted) if len(raw) <= LONGEST else None
         if len(key) <= _CACHED_KEY:
-            if len(known) >= _CACHE:
+            self._size += len(key)
+            if len(known) >= _CACHE or self._size > _CACHED:
                 known.clear()
-                self._compiled = 0
+                self._compiled, self._size = 0, len(key)
             known[key] = shape
         return shape
 
@@ -296,7 +300,7 @@ class Shapes:
         plan, count = shape.seen.get(canonical, (None, 0))
         if count == 0:
             plan = self.book.plan(text, canonical, numbers, shape.candidates, shape.generic)
-        if len(shape.seen) < 64 or canonical in shape.seen:
+        if len(shape.seen) < min(64, _SEEN // max(len(canonical), 1)) or canonical in shape.seen:
             shape.seen[canonical] = (plan, count + 1)
         if count + 1 >= _OFTEN and len(shape.hits) < _HITS:
             self._compile(shape, canonical, plan)
@@ -316,6 +320,6 @@ class Shapes:
             return  # such lines must be looked at each time
         if self._compiled >= _COMPILED:
             self._known.clear()
-            self._compiled = 0
+            self._compiled = self._size = 0
         self._compiled += 1
         shape.hits.append((matcher(canonical, set()) if plan is None else plan.regex(), plan))

@@ -52,6 +52,7 @@ _BLANK = frozenset(
         "+",
     ]
 )
+_TIMES = frozenset(("window_time", "elapsed", "step_time", "epoch_time", "skip"))
 LONGEST_HEAD = 4000
 _RULE = "generic/table"
 #: words of a head that only one program's tables have, and the name for them
@@ -146,6 +147,8 @@ def _told(cell: str, column: Meaning | None, name: str, token: int, numbers: int
         m = _DRESSED.match(cell)
     if m is not None:
         return [] if column is None or column.what == "skip" else [_field(column, name, token, m)]
+    if numbers > 1 and column is not None and column.what in _TIMES and _is_other(cell, numbers):
+        return []  # a date
     if numbers or cell not in _BLANK:
         return None if column is not None or not _is_other(cell, numbers) else []
     lost = cell.lower() == "nan" and what == "loss"

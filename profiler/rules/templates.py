@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from profiler import roles
 from profiler.model import LossKind
@@ -194,7 +195,12 @@ def _column(read: Sequence[tuple[str, list[str]]], at: int) -> tuple[Role, list[
 
 def _place(canonical: str, at: int) -> int:
     """Where the number stands in a canonical line."""
-    return [i for i, c in enumerate(canonical) if c in PRIVATE][at]
+    return _places(canonical)[at]
+
+
+@lru_cache(maxsize=512)
+def _places(canonical: str) -> tuple[int, ...]:
+    return tuple(i for i, c in enumerate(canonical) if c in PRIVATE)
 
 
 def _kind(canonical: str, at: int) -> str:

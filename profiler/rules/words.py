@@ -236,8 +236,16 @@ _OF_A_NAME = re.compile(
 )
 
 
+#: What a whole cell is set to.
+_SET_TO = re.compile(r"[:=]\s*[\"']?([A-Za-z]+)[\"']?\s*[,;|}]")
+
+
 def opening_side(text: str) -> str:
-    """The side that the words before a line's first value say; the last word of a name that a colon ends is none."""
+    """The side that the words before a line's first value say; the last word of a name that a colon ends is none. What
+    is set to a side says it before all other words: `Phase: Training, Dataset used: Validation`."""
+    told = [side for word in _SET_TO.findall(text) if (side := side_of(word))]
+    if told:
+        return told[-1]
     return side_of(_OF_A_NAME.sub("x", text) if "_" in text or "-" in text else text)
 
 
@@ -280,6 +288,12 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
     ):
         return replace(found, validation=True)
     return Meaning("skip", validation=True)
+
+
+def names_part(key: str) -> bool:
+    """Whether the words name a part of a loss, of training or held-out."""
+    told = _meaning(key, words_of(key), "")
+    return told is not None and told.what == "part"
 
 
 class Key:

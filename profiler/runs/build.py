@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from profiler.runs.open_run import Open
 
 STILL = 3  #: lines of one index from which it is no counter
+APART = 2  #: epochs from which a bar that stands where its epoch stands counts epochs
 FROM_ONE = 8  #: lines of values that one counter above them may be of
 _TOTAL = frozenset(
     (
@@ -64,11 +65,8 @@ def build(run: Open) -> Run:
     points = _points(cast.chosen, cast.main)
     numbers = run.facts.numbers
     counted = _up_to_date(_counted(cast, numbers), cast.lead, run)
-    if cast.lead is not None and _stands_still(cast.lead):
-        counted = Counted(per_epoch=counted.per_epoch)
-        points = list(map(_uncounted, points))
-    if counted.unit == "sample":
-        points = list(map(_of_samples, points))
+    if cast.lead is not None:
+        counted, points = _as_it_counts(cast.lead, counted, points)
     ranks = _ranks(run, points)
     return Run(
         format=_format(cast.main or cast.counter, cast.chosen),
@@ -95,6 +93,15 @@ def build(run: Open) -> Run:
     )
 
 
+def _as_it_counts(lead: Series, counted: Counted, points: list[Point]) -> tuple[Counted, list[Point]]:
+    """The counter and the points, where what leads counts nothing, epochs, or samples."""
+    if _stands_still(lead):
+        return Counted(per_epoch=counted.per_epoch), list(map(_uncounted, points))
+    if _is_of_epochs(lead):
+        return Counted(), list(map(_of_epochs, points))
+    return counted, list(map(_of_samples, points)) if counted.unit == "sample" else points
+
+
 def _uncounted(point: Point) -> Point:
     return point if point.iteration is None else replace(point, iteration=None, step_s=None)
 
@@ -102,6 +109,21 @@ def _uncounted(point: Point) -> Point:
 def _of_samples(point: Point) -> Point:
     counts = point.iteration is not None and point.kind is Kind.TRAIN
     return replace(point, unit="sample") if counts else point
+
+
+def _is_of_epochs(lead: Series) -> bool:
+    """Whether a bar counts the epochs that the words before it count."""
+    lead.settle()
+    first, last = lead.first_epoch, lead.last_epoch
+    if not lead.bar or lead.plan.epoch is None or first is None or last is None or lead.epoch_restarts:
+        return False
+    return (first, last) == (lead.first_iteration, lead.last_iteration) and last - first >= APART
+
+
+def _of_epochs(p: Point) -> Point:
+    if p.kind is not Kind.TRAIN:
+        return p
+    return replace(p, iteration=None, iterations=None, step_s=None, epoch_s=p.step_s, elapsed_s=None)
 
 
 def _cast(run: Open) -> Cast:
@@ -146,7 +168,8 @@ def _up_to_date(counted: Counted, lead: Series | None, run: Open) -> Counted:
 def _stands_still(lead: Series) -> bool:
     """Whether what was taken for a counter is 0 epoch after epoch: `( 0 , 0 ): loss: 5.2`; or stood once above many
     lines of values, as `step: 30` of a configuration does."""
-    if lead.plan.iteration is None and lead.count > FROM_ONE and lead.first_iteration == lead.last_iteration:
+    alike = lead.count > FROM_ONE and lead.first_iteration == lead.last_iteration
+    if alike and (lead.plan.iteration is None or not (lead.bar or lead.total)):
         return lead.last_epoch == lead.first_epoch and not lead.positions_of_rank.keys() - {None}
     still = lead.first_iteration == lead.last_iteration == lead.interval == 0
     return still and lead.total is None and lead.count >= STILL and lead.last_epoch != lead.first_epoch
@@ -289,7 +312,7 @@ def _counter(main: Series | None, training: list[Series]) -> Series | None:
 def _counter_beside(main: Series, counted: list[Series]) -> Series | None:
     beside = [s for s in counted if s.first_line <= main.last_line and s.last_line >= main.first_line]
     if not beside:  # a bar of an epoch that was announced, and its values behind it
-        beside = [s for s in counted if s.bar and s.last_epoch is not None]
+        beside = [s for s in counted if s.bar and (s.last_epoch is not None or "train" in s.name)]
     return max(beside, key=lambda s: (not s.total_changes, s.count), default=None)
 
 

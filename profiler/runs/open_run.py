@@ -75,6 +75,7 @@ class Open:
         "context",
         "done_epoch",
         "early",
+        "evaluating",
         "facts",
         "failure",
         "first_line",
@@ -101,6 +102,7 @@ class Open:
         self.position_line = 0
         self.announced: tuple[float | None, float, int] | None = None  #: a counter on a line of its own
         self.early: tuple[str, int] | None = None  #: a loss before any counter: its canonical line, and where
+        self.evaluating = False  #: words said that an evaluation begins, and training has not gone on
         self.below = 0  #: lines from there to the first counter
 
     @property

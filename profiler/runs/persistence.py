@@ -148,6 +148,7 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
             "announced": run.announced,
             "early": run.early,
             "below": run.below,
+            "evaluating": run.evaluating,
         },
         "rows": saved,
     }
@@ -177,6 +178,7 @@ def _load_runs(state: Mapping[str, Any], plans: list[Plan]) -> Runs:
     early = saved.get("early")
     run.early = None if early is None else (early[0], early[1])
     run.below = saved.get("below", 0)
+    run.evaluating = saved.get("evaluating", False)
     announced = saved["announced"]
     run.announced = None if announced is None else (announced[0], announced[1], announced[2])
     return runs

@@ -62,6 +62,9 @@ class Runs:
             self.bounds.stretch(line).resumed = True
         elif kind == "trial":
             self.bounds.stretch(line).trial = True
+        elif kind == "pause":
+            self.bounds.open.evaluating = True
+            self.hot.clear()
         elif kind == "loose":
             self._loose(plan, groups, line, redrawn)
 
@@ -168,9 +171,14 @@ class Runs:
         own_epoch = plan.told(plan.epoch, groups)
         bounds = self.bounds
         headless = plan.needs_header and bounds.open.is_done and bounds.header is None
-        if headless or (plan.bar and own_epoch is None and self._is_shorter(plan, groups)):
+        if (
+            headless
+            or (plan.bar and own_epoch is None and self._is_shorter(plan, groups))
+            or (bounds.open.evaluating and self._is_held_out(plan, groups, iteration, own_epoch))
+        ):
             self._evaluation(plan, groups, line, redrawn)  # a bar without a header after a complete one
             return
+        bounds.open.evaluating = False
         row = self._make(plan, groups, line, redrawn)
         row.iteration = iteration
         self.hot.pop(plan.series, None)
@@ -192,6 +200,19 @@ class Runs:
         if plan.needs_header and not redrawn and series.total is not None and iteration == series.total:
             run.done_epoch = line
             self.hot.clear()
+
+    def _is_held_out(self, plan: Plan, groups: Sequence[str], iteration: float | None, epoch: float | None) -> bool:
+        """Whether a line behind the words that an evaluation begins is of it: it does not go on from where training
+        stands, and is of another sort or has another total than training's lines."""
+        run = self.bounds.open
+        if self.bounds.starts or not run.has_points or _goes_on(run.position, epoch, iteration):
+            return False
+        series = run.series.get(plan.series)
+        if series is None or series.kind != "train":
+            return True
+        series.settle()
+        total = next((plan.value(f, groups) for f in plan.fields if f.what == "iterations"), None)
+        return total != series.total
 
     def _is_shorter(self, plan: Plan, groups: Sequence[str]) -> bool:
         """Whether a bar without a name has a smaller total than the one like it, with nothing between them that begins
@@ -304,7 +325,7 @@ class Runs:
     def _loose(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """A value without a counter belongs to the counter or the epoch announced before it."""
         run = self.bounds.open
-        if plan.may_be_held_out and run.evaluated:
+        if (plan.may_be_held_out and run.evaluated) or (run.evaluating and plan.may_be_summed_up):
             self._summary(plan, groups, line, redrawn, "validation")  # what follows the loss of an evaluation
             return
         if self._of_epoch(run):
@@ -355,7 +376,7 @@ class Runs:
             if "iteration" in values:
                 if bounds.open.announced is None and bounds.open.early is not None:
                     bounds.open.below = line - bounds.open.early[1]
-                bounds.open.announced = (context[0] if context else None, values["iteration"], line)
+                bounds.open.announced = (bounds.epoch, values["iteration"], line)
                 if "iterations" in values:
                     bounds.stretch(line).facts.numbers["iterations"] = values["iterations"]
             return
@@ -386,6 +407,13 @@ class Runs:
                 facts.numbers[f.what] = max(value, facts.numbers.get(f.what, 0)) if f.what == "world" else value
         if plan.rank is not None:
             facts.ranks.add(plan.rank_of(groups) or 0)
+
+
+def _goes_on(stood: tuple[float | None, float | None], epoch: float | None, iteration: float | None) -> bool:
+    """Whether a line lies beyond the newest point of training."""
+    if epoch is not None and stood[0] is not None and epoch != stood[0]:
+        return epoch > stood[0]
+    return iteration is None or stood[1] is None or iteration > stood[1]
 
 
 def _stands(run: Open) -> tuple[float | None, float | None]:

@@ -73,7 +73,7 @@ class Clock:
             return (seconds, True) if 1e8 < seconds < 1e10 else None
         clock = texts[-1]
         if self.form == "together":
-            clock = f"{clock[:2]}:{clock[2:4]}:{clock[4:]}"
+            clock = f"{clock[:2]}:{clock[2:4]}:{clock.ljust(6, '0')[4:]}"
         if clock.count(":") < 2 and self.form == "clock":
             return None
         seconds = duration(clock) if clock.count(":") == 2 else duration(clock) * 60
@@ -138,13 +138,18 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
 
 
 def _run_together(head: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
-    """20240304-101112."""
+    """20240304-101112, 20240304-1011."""
     m = _TOGETHER.search(head)
     if m is None:
         return None
     first = sum(c in PRIVATE for c in head[: m.start()])
     day, clock = numbers[first], numbers[first + 1]
-    if len(day) != 8 or not day.startswith(("19", "20")) or len(clock) != 6 or _days("compact", 0, day) is None:
+    if (
+        len(day) != 8
+        or not day.startswith(("19", "20"))
+        or len(clock) not in (4, 6)
+        or _days("compact", 0, day) is None
+    ):
         return None
     return Clock((first, first + 1), "together"), m.start(), m.end()
 
@@ -155,7 +160,10 @@ def _form(m: re.Match[str], tokens: tuple[int, ...], clock_token: int, numbers: 
     if m.group("a"):
         whole = "ymd" if len(numbers[tokens[0]]) == 4 else "dmy"
         form = whole if m.group("c") else "md"
-        return Clock(tuple(t for t in tokens if t <= clock_token), form, afternoon=afternoon)
+        days = tuple(t for t in tokens if t < clock_token)
+        if _days(form, 0, *(numbers[t] for t in days)) is None:
+            return None  # 20/120 0:00:08
+        return Clock((*days, clock_token), form, afternoon=afternoon)
     month = m.group("month") or m.group("month2")
     if month:
         if month.lower() not in _MONTHS:

@@ -47,6 +47,7 @@ _LEVELS = (
     re.compile(rf"\[{_LEVEL}(?:[|:][\w./<>-]+(?::{_N})?)+\]:?\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"{_LEVEL}:[\w./<>-]+(?::{_N})?:\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"\[\s*{_LEVEL}\s*\]:?\s*(?:-\s+)?"),
+    re.compile(rf"\[\s*{_LEVEL}\s*:\s*(?=[{INT}{DUR}])"),
     re.compile(rf"(?![IWED]\s*[:|-]?\s*[{INT}{DEC}]){_LEVEL}\s*(?::|\||-|\s)\s*(?=\S)"),  # `E: 1` counts
     re.compile(rf"\[[\w.]+\.[\w.]+(?::{_N})?(?::\w+)?\]:?\s*"),
     re.compile(rf"[\w./<>-]+\.(?:py|cc|cpp|cu|h|c|go|rs):{_N}(?::\w+\(?\)?)?\]?\s*(?:-|\||:|>>)?\s*"),
@@ -57,6 +58,7 @@ _LEVELS = (
     re.compile(rf"@[\w./-]+\.py:{_N}\]\s*"),
     re.compile(rf"[a-z]\w*\s+[\w./-]+\.py:{_N}\]\s*"),
     re.compile(r"(?:[a-z_]\w*\.)+[a-z_]\w*\s+-\s+"),
+    re.compile(rf"[A-Z]?(?:{_N}|\d{{1,9}})\s+(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+(?=\S)"),
     re.compile(rf"[\w.{INT}-]+\t{_LEVEL}\t"),
     re.compile(r"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev)\])[A-Za-z_]+\]\s+"),
 )
@@ -216,6 +218,6 @@ def _counts(m: re.Match[str], canonical: str, stamp: clock.Clock | None) -> bool
 
 def _after_stamp(canonical: str, at: int) -> int:
     m = re.compile(
-        rf"(?:Z|[+-]{_N}(?::?{_N})?|[+-]{DUR}|\s?UTC|\s?GMT|\s[A-Z]{{3,4}}(?=[\s\]])|,{_N})?[\])>]?\s*(?:[-|:]\s+)?:?\s*"
+        rf"(?:Z|[+-]{_N}(?::?{_N})?|[+-]{DUR}|\s?UTC|\s?GMT|\s[A-Z]{{3,4}}(?=[\s\]])|,{_N})?(?:\s?[\])>])?\s*(?:[-|:]\s+)?:?\s*"
     ).match(canonical, at)
     return m.end() if m else at

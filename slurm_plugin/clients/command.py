@@ -125,6 +125,10 @@ class CommandClient:
         found = re.search(rf"UserName={re.escape(user)}\(\d+\).*?AdminLevel=(\w+)", text, re.DOTALL)
         return found.group(1) if found else ""
 
+    def licences(self) -> str:
+        """Licences, with how many there are and are in use, in scontrol's words."""
+        return self.ask("show licenses", "reading licences")
+
     def limits(self) -> str:
         """Limits of QOS and associations with what is used of them, in scontrol's words."""
         return self.ask("show assoc_mgr flags=qos,assoc", "reading the site's limits")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from horae.port import ObservedJob
-from policy.model import Allocation, Health, Node
+from horae.spec import JobSpec
+from policy.model import Allocation, Gpus, Health, Node, Shape
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.record import Grant
-from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.records import Facts, JobRow, NodeRow, expand
 
 #: states of a job that has nodes
 HOLDING = frozenset(
@@ -94,9 +96,14 @@ def out_of_bounds(rows: Sequence[NodeRow], names: frozenset[str]) -> list[NodeRo
 
 
 def nodes_of(
-    rows: Sequence[NodeRow], jobs: Mapping[str, JobRow], ours: frozenset[str], facts: Facts
+    rows: Sequence[NodeRow],
+    jobs: Mapping[str, JobRow],
+    ours: frozenset[str],
+    facts: Facts,
+    words: Collection[str] = (),
 ) -> tuple[Node, ...]:
-    """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own.
+    """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own. `words`:
+    what jobs ask of nodes beside their features (`comment.py`); a node has those that are true of it.
 
     A job that ended after the jobs were read and before the nodes were is counted as idle and as ours: never more than
     the node has, or it would be another node for one look, which ends rounds before their time.
@@ -114,10 +121,9 @@ def nodes_of(
             memory[node] = memory.get(node, 0.0) + (row.alloc_memory or 0) / len(row.nodes)
     nodes = []
     for at in rows:
-        if not at.gpu_types:
+        kind, total = _planned(at)
+        if not total:
             continue
-        kind = max(at.gpu_types, key=lambda name: at.gpu_types[name])
-        total = at.gpu_types[kind]
         nodes.append(
             Node(
                 name=at.name,
@@ -127,7 +133,7 @@ def nodes_of(
                 health=health(at.state),
                 foreign=min(max(at.used - gpus.get(at.name, 0), 0), total),
                 cpus=min(at.cpus_idle + cpus.get(at.name, 0.0), float(at.cpus_total)),
-                features=tuple(feature for feature in at.features if feature),
+                features=(*filter(None, at.features), *(word for word in words if _has(at, word))),
                 memory=int(min(at.memory - at.memory_used + memory.get(at.name, 0.0), at.memory))
                 if facts.memory_counts
                 else None,
@@ -135,6 +141,46 @@ def nodes_of(
             )
         )
     return tuple(sorted(nodes, key=lambda node: node.wake_s))  # of equal nodes those that are awake come first
+
+
+def could_hold(spec: JobSpec, rows: Sequence[NodeRow], memory_counts: bool) -> bool:
+    """Whether a job that keeps its own shape fits on these nodes as we see them, were all of them idle and healthy."""
+    shape = spec.shape or Shape()
+    sizes = [_planned(at)[1] for at in rows if _suits(at, shape, spec.gpu_types, memory_counts)]
+    largest = sorted(sizes, reverse=True)[: shape.nodes]
+    return len(largest) >= (shape.nodes or 1) and sum(largest) >= spec.gpus.min
+
+
+def _suits(row: NodeRow, shape: Shape, gpu_types: Sequence[str], memory_counts: bool) -> bool:
+    kind, count = _planned(row)
+    memory = shape.memory_per_node if memory_counts else None
+    return (
+        count >= (shape.gpus_per_node or 1)
+        and (not gpu_types or kind in gpu_types)
+        and all(_has(row, word) for word in shape.features)
+        and (shape.cpus_per_node or 0) <= row.cpus_total
+        and (memory or 0) <= row.memory
+    )
+
+
+def _has(row: NodeRow, word: str) -> bool:
+    kind, _, names = word.partition(" ")
+    if not names:
+        return word in row.features
+    if kind == "any":
+        return not set(names.split(",")).isdisjoint(row.features)
+    return (row.name in _named(names)) is (kind == "on")
+
+
+@lru_cache(maxsize=1 << 12)  # for each node, in every round
+def _named(hostlist: str) -> frozenset[str]:
+    return frozenset(expand(hostlist))
+
+
+def _planned(row: NodeRow) -> tuple[str, Gpus]:
+    """The type that most of a node's GPUs are of, and how many: GPUs of another are Slurm's own."""
+    kind = max(row.gpu_types, key=lambda name: row.gpu_types[name], default="")
+    return kind, row.gpu_types.get(kind, 0)
 
 
 def health(state: str) -> Health:

@@ -1,4 +1,4 @@
-"""`scontrol show assoc_mgr flags=qos,assoc` -> limits on GPUs and jobs, and what is used of each. Pure."""
+"""`scontrol show assoc_mgr flags=qos,assoc` -> limits on GPUs and jobs, and what is used of each; licences. Pure."""
 
 from __future__ import annotations
 
@@ -69,6 +69,12 @@ def read(text: str) -> SiteLimits:
             association = _association(_words(record))
             found.associations[association.account, association.user, association.partition] = association
     return found
+
+
+def licences(text: str) -> dict[str, Bound]:
+    """`scontrol show licenses` -> how many there are, and are in use, by name."""
+    found = re.findall(r"LicenseName=(\S+)\s+Total=([0-9]{1,9}) Used=([0-9]{1,9})", text)
+    return {name: Bound(int(total), int(used)) for name, total, used in found}
 
 
 def _records(text: str) -> Iterator[list[str]]:

@@ -17,11 +17,11 @@ from slurm_plugin import reservations
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
-from slurm_plugin.jobs import holdings, limits, state_machine
+from slurm_plugin.jobs import holdings, limits, quotas, state_machine
 from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.jobs.record import Memo, Memories
-from slurm_plugin.jobs.specification import port_id
+from slurm_plugin.jobs.specification import keeps_shape, port_id
 from slurm_plugin.jobs.waiting import Arrivals, awaited, is_ours, waits_for_us
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
@@ -64,7 +64,8 @@ class Observer:
         self.jobs: dict[JobId, ObservedJob] = {}
         self.node_gpus: dict[str, int] = {}
         self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
-        self.moved: dict[JobId, JobRow] = {}  #: that an administrator took to a partition that is not managed
+        #: that are Slurm's own now, though they wait for us, and why
+        self.moved: dict[JobId, tuple[JobRow, str]] = {}
         self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._absent = Absent(memories)
         self._arrivals = Arrivals()
@@ -146,14 +147,18 @@ class Observer:
             if verdict.memo.stop is not None and verdict.memo.stop.stay:
                 look.staying.append((row, verdict.memo))
         jobs |= self._absent_ones(before, facts, look)
+        self._find_beyond(jobs, node_rows, facts)
         ours = frozenset(jobs)
         if held := holdings.unseen(node_rows, self.rows, ours):  # their partition was edited away under them
             node_rows += holdings.out_of_bounds(self._client.nodes(()), held)
-        look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts)
+        shapes = {job.spec.shape for job in jobs.values() if job.spec is not None and job.spec.shape is not None}
+        words = sorted({word for shape in shapes for word in shape.features if " " in word})
+        look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts, words)
         self.node_gpus = {node.name: node.gpus for node in look.nodes}
         self.jobs = holdings.within_nodes(jobs, self.rows, look.nodes)
         if facts.enforced & _ENFORCING:
             look.quotas = self._limits(facts, look)
+        look.quotas += quotas.of_arrays(self.jobs, self.rows) + self._licences(look)
         look.away = self._maintenance(look)
         return look
 
@@ -180,10 +185,24 @@ class Observer:
                 look.notes.append(error.text)
         return self._quotas.look(self.jobs, self.rows, facts)
 
+    def _licences(self, look: Look) -> tuple[Quota, ...]:
+        """Asked for where somebody waits for one: by scontrol alone."""
+        command = command_of(self._client)
+        waiting = (self.rows[name] for name, job in self.jobs.items() if job.state.startable and name in self.rows)
+        if command is None or not any(quotas.needs(row) for row in waiting):
+            return ()
+        try:
+            return quotas.of_licences(self.jobs, self.rows, limits.licences(command.licences()))
+        except PortError as error:
+            look.notes.append(error.text)
+            return ()
+
     def _absent_ones(self, before: dict[JobId, JobRow], facts: Facts, look: Look) -> dict[JobId, ObservedJob]:
         """Jobs that the read does not show: those that are over, and as last seen those that Slurm has all the same."""
         sources = Sources(self._standing, self._client.ended if facts.accounting else None, self._spool.forget)
-        present = {job: row.id for job, row in (self.rows | self.moved).items()}
+        present = {
+            job: row.id for job, row in (*self.rows.items(), *((job, row) for job, (row, _) in self.moved.items()))
+        }
         found: dict[JobId, ObservedJob] = {}
         try:
             found = {job.id: job for job in self._absent.look(present, sources, self._options.partitions, look.now_s)}
@@ -219,10 +238,24 @@ class Observer:
         if missing and self._options.partitions:
             elsewhere = {port_id(row): row for row in self._client.jobs(())}
             self.moved |= {
-                job: elsewhere[job]
+                job: (elsewhere[job], f"is in partition {elsewhere[job].partition}, and Slurm's there")
                 for job in missing
                 if job in elsewhere and is_ours(elsewhere[job], self._memories.get(job), self._options)
             }
+
+    def _find_beyond(self, jobs: Mapping[JobId, ObservedJob], nodes: Sequence[NodeRow], facts: Facts) -> None:
+        """Jobs in a shape of their own that fit nowhere as we see the nodes, and that Slurm took all the same: GPUs of
+        the lesser type of a node, or words that the module understands otherwise. We would never start them."""
+        fits: dict[object, bool] = {}
+        for job, seen in jobs.items():
+            row, spec = self.rows.get(job), seen.spec
+            if row is None or seen.state is not JobState.QUEUED or spec is None or not keeps_shape(row) or not nodes:
+                continue
+            what = (spec.shape, spec.gpu_types, spec.gpus.min)
+            if what not in fits:
+                fits[what] = holdings.could_hold(spec, nodes, facts.memory_counts)
+            if not fits[what] and waits_for_us(row, self._memories.get(job), self._options):
+                self.moved[job] = row, "fits on no nodes as Horae sees them, and is Slurm's own"
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
         rows = self._client.jobs(self._options.partitions)
@@ -236,10 +269,9 @@ class Observer:
         verdict = state_machine.judge(row, memo, facts, self._options, now_s, lambda: self._lives(job, row, memo))
         if verdict.job is not None and verdict.job.submitted_s is not None:
             verdict = replace(verdict, job=replace(verdict.job, submitted_s=self._arrivals.of(job)))
-        waits = (
-            verdict.job is not None and verdict.job.state is JobState.QUEUED and not verdict.steps and not verdict.note
-        )
-        if waits:
+        job_seen = verdict.job
+        waits = job_seen is not None and job_seen.state is JobState.QUEUED and job_seen.blocked is None
+        if waits and not verdict.steps and not verdict.note:
             self._verdicts[job] = (row, verdict)
         else:
             self._verdicts.pop(job, None)

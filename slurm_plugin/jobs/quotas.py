@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from horae.port import JobId, ObservedJob
 from policy.model import Gpus, Quota
+from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.limits import AssociationLimits, Bound, QosLimits, SiteLimits
 from slurm_plugin.records import Facts, JobRow
 
@@ -96,6 +97,43 @@ class Quotas:
             account = association.account if association.user else association.parent
             association = self._site.associations.get((account, "", "")) if account else None
         return found
+
+
+def of_arrays(jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow]) -> tuple[Quota, ...]:
+    """Of arrays whose user runs only so many tasks at a time (`--array=1-100%2`)."""
+    found: defaultdict[tuple[str, int], list[JobId]] = defaultdict(list)
+    for name, job in jobs.items():
+        tag = parse_tag(rows[name].admin_comment) if name in rows and not job.state.ended else None
+        if tag is not None and tag.at_once:
+            found[rows[name].id.partition("_")[0], tag.at_once].append(name)
+    return tuple(
+        Quota(f"tasks of array {array} at a time", tuple(whom), None, most) for (array, most), whom in found.items()
+    )
+
+
+def needs(row: JobRow) -> Mapping[str, int]:
+    """Licences."""
+    tag = parse_tag(row.admin_comment)
+    return dict(tag.licences) if tag is not None else {}
+
+
+def of_licences(
+    jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow], shown: Mapping[str, Bound]
+) -> tuple[Quota, ...]:
+    """As many jobs as there are licences for, less what jobs that are not shown use. Where jobs need different numbers
+    of one it is taken to be the least: Slurm lets no more start."""
+    found: defaultdict[str, dict[JobId, int]] = defaultdict(dict)
+    for name, job in jobs.items():
+        for licence, count in needs(rows[name]).items() if name in rows and not job.state.ended else ():
+            found[licence][name] = count
+    quotas = []
+    for licence, whom in found.items():
+        bound = shown.get(licence, _FREE)
+        if bound.most is not None:
+            ours = sum(count for name, count in whom.items() if jobs[name].allocation and _counted(rows[name]))
+            left = bound.most - max(bound.used - ours, 0)
+            quotas.append(Quota(f"licences of {licence}", tuple(whom), None, max(left // min(whom.values()), 0)))
+    return tuple(quotas)
 
 
 def _of_qos(row: JobRow, chain: list[QosLimits]) -> Iterable[tuple[str, Bound, Bound]]:

@@ -10,7 +10,7 @@ from horae.untrusted import printable
 from policy.model import EMPTY, GpuRange, Gpus, Shape
 from slurm_plugin.comment import Tag, UserWord, parse_tag, parse_word
 from slurm_plugin.options import Options
-from slurm_plugin.records import JobRow
+from slurm_plugin.records import JobRow, expand
 
 _MOST_TEXT = 4096  #: of a name, an account, a path
 
@@ -34,7 +34,10 @@ def tag_of(row: JobRow) -> Tag | None:
     now = row.gpus_total or (row.gpus_per_node or 0) * row.num_nodes
     if tag is None or not tag.own_shape or now in {0, tag.gpus}:
         return tag
-    return replace(tag, gpus=now, nodes=row.num_nodes, per_node=row.gpus_per_node, fixed_nodes=not row.gpus_total)
+    cpus = tag.node_cpus if tag.nodes == row.num_nodes else None  # of tasks that are spread otherwise now
+    return replace(
+        tag, gpus=now, nodes=row.num_nodes, per_node=row.gpus_per_node, fixed_nodes=not row.gpus_total, node_cpus=cpus
+    )
 
 
 def requested(row: JobRow, tag: Tag | None) -> Gpus | None:
@@ -93,9 +96,14 @@ def own_shape(tag: Tag | None) -> Shape | None:
         gpus_per_node=tag.per_node,
         cpus_per_node=tag.node_cpus,
         memory_per_node=tag.memory,
-        features=tag.features,
+        features=tuple(word for word in tag.features if not _is_part(word, tag)),
         exclusive=tag.alone,
     )
+
+
+def _is_part(word: str, tag: Tag) -> bool:
+    """Whether the nodes that it names are not all that it is to have: then any others may be beside them."""
+    return word.startswith("on ") and (tag.nodes or 1) > len(expand(word.removeprefix("on ")))
 
 
 def _specification(

@@ -18,7 +18,7 @@ from slurm_plugin.jobs import shapes
 from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.record import Grant, Memo, Memories
 from slurm_plugin.jobs.specification import keeps_shape
-from slurm_plugin.jobs.waiting import held_by_others
+from slurm_plugin.jobs.waiting import held_by_others, who_holds
 
 RESTART_GAP_S = 1.0
 
@@ -116,9 +116,7 @@ class Starts:
         own = keeps_shape(row)
         nodes, per_node = shapes.spread(allocation) if own else shapes.shape(job, allocation)
         if held_by_others(row, memo):
-            raise TryLater(
-                f"{job} was held by another than Horae, and is left so: `scontrol release {row.id}` ends it", 30.0
-            )
+            raise TryLater(f"{job}: {who_holds(row)}", 30.0)
         last = memo.grant
         if seen.state.holds and not (memo.outstanding and seen.state is JobState.STARTING):
             raise TryLater(f"{job} still holds its GPUs ({seen.native})")

@@ -32,7 +32,7 @@ from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, tag_of
-from slurm_plugin.jobs.waiting import WAITING, begins_s, parked
+from slurm_plugin.jobs.waiting import WAITING, begins_s, held_by_others, parked, tried_again_s, who_holds
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, fold
 from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
@@ -181,7 +181,7 @@ def _running(
     if memo.launches and row.start_s is not None and now_s - row.start_s > _SOUND_S:
         memo = replace(memo, launches=0)
     steps: list[Step] = []
-    if ours and row.preempt_s and not memo.stop:
+    if ours and row.preempt_s and not memo.stop and not keeps_shape(row):  # else its end is Slurm's own
         memo = replace(memo, stop=Stop(now_s, max(row.preempt_s - now_s, 1.0), row.restarts))
     if memo.stop is None:
         return JobState.RUNNING, memo, tuple(steps)
@@ -230,6 +230,10 @@ def _waiting(
         steps = (Step("nobody granted it GPUs", (hold(row.id),)),)
         memo = replace(memo, held_s=now_s)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
+    if held_by_others(row, memo):
+        blocked = Blocked(BlockKind.ASIDE, who_holds(row), alone=True)
+    elif blocked is not None and keeps_shape(row):
+        blocked = replace(blocked, kind=BlockKind.ASIDE) if now_s < tried_again_s(memo) else None
     last = memo.grant
     if last is not None and last.recalled and last.restarts == row.restarts:
         return JobState.STOPPED, memo, steps, blocked

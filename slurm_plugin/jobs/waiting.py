@@ -20,6 +20,7 @@ WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV
 _PARKED_S = 180 * 24 * 3600.0
 #: the module's own is 366 days after the submission, also of a job that has waited for most of them
 _FAR_S = 365 * 24 * 3600.0
+_LONGEST_PAUSE = 6  #: as a power of two, in seconds
 _NEXT_S = 1e-5  #: from one job to the next of the same second: as small as lasts through sums of times
 
 
@@ -29,6 +30,23 @@ def held_by_others(row: JobRow, memo: Memo) -> bool:
     if not row.held or row.state not in WAITING or memo.held_s or _arrived_held(row):
         return False
     return keeps_shape(row) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _PARKED_S
+
+
+def who_holds(row: JobRow) -> str:
+    """Of one that others hold, for people."""
+    who = "Slurm, for its exit code (RequeueExitHold)," if row.state == "SPECIAL_EXIT" else "another than Horae"
+    return f"{who} holds it, and it is left so: `scontrol release {row.id}` ends it"
+
+
+def tried_again_s(memo: Memo) -> float:
+    """When a job whose place is Slurm's to find is let go again after Slurm did not start it: later each time, for
+    until then others have the GPUs that it was expected to take."""
+    tries = 0
+    for grant in reversed(memo.grants):
+        if not grant.withdrawn or grant.recalled:
+            break
+        tries += 1
+    return memo.held_s + 2.0 ** min(tries + 1, _LONGEST_PAUSE) if tries else 0.0
 
 
 def _arrived_held(row: JobRow) -> bool:

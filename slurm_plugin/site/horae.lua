@@ -81,8 +81,9 @@ local function gpus_of(text)
   for _, item in ipairs(split(text, ",")) do
     local rest = string.match(item, "^gres[:/]gpu(.*)$") or string.match(item, "^gpu(.*)$")
     if rest then
-      local kind, count = string.match(rest, "^[:/](%d*[%a_][%w_%-%.]*)[:=]?(%d*)$")
-      if not kind then count = string.match(rest, "^[:=](%d+)$") end
+      -- a type may be digits alone (gpu:3090:2); without a count behind it those are the count
+      local kind, count = string.match(rest, "^[:/]([%w_%-%.]+)[:=](%d+)$")
+      if not kind then kind, count = string.match(rest, "^[:/](%d*[%a_][%w_%-%.]*)$"), string.match(rest, "^[:=](%d+)$") end
       total = (total or 0) + (tonumber(count) or 1)
       prefix = string.match(item, "^gres[:/]gpu") -- the release's own spelling
       if kind then types[#types + 1] = kind end
@@ -102,7 +103,19 @@ local function plain_features(text)
   return table.concat(split(text, "&,"), "/")
 end
 
--- What a job that keeps its own shape asks of its nodes, for the tag: `shape=own,per=..,taskcpus=..` and the like
+-- Features of which every node must have one, of a list of such alone
+local function any_feature(text)
+  if not given(text) or not string.find(text, "|", 1, true) or string.find(text, "[^%w_%-%.|]") then return nil end
+  return table.concat(split(text, "|"), "/")
+end
+
+-- Nodes by name, with Slurm's commas as slashes; nil: none are named, or too many for a word
+local function node_names(text)
+  if not given(text) or #text > 240 or string.find(text, "[^%w_%-%.,%[%]]") then return nil end
+  return (string.gsub(text, ",", "/"))
+end
+
+-- What a job that keeps its own shape asks of its nodes, for the tag: `shape=own,per=..,nodecpus=..` and the like
 local function shape_of(jd, request)
   local words = ",shape=own"
   local function add(name, value) if value then words = words .. "," .. name .. "=" .. value end end
@@ -112,6 +125,9 @@ local function shape_of(jd, request)
   add("nodecpus", whole(request.node_cpus))
   if jd.shared == 0 then add("alone", "1") end
   add("features", plain_features(jd.features))
+  add("any", any_feature(jd.features))
+  add("on", node_names(jd.req_nodes))
+  add("off", node_names(jd.exc_nodes))
   return words
 end
 
@@ -147,7 +163,9 @@ local function request_of(jd)
   end
   if not total or total < 1 then return nil end
   local cpus = least(jd.cpus_per_task, nil)
-  local node_cpus = (by_node or (nodes == 1 and tasks) or 1) * (cpus or 1)
+  -- all its tasks are on one node only where it is to have no more: else Slurm spreads them
+  local alone = fixed and nodes == 1 and least(jd.max_nodes, 1) == 1
+  local node_cpus = (by_node or (alone and tasks) or 1) * (cpus or 1)
   cpus = cpus and cpus * tasks or (tasks > nodes and tasks or nil)
   local asked = least(jd.min_cpus, nil)
   if asked and asked > math.max(cpus or 1, nodes) then cpus = asked end
@@ -258,6 +276,7 @@ end
 
 local function submit(jd, uid)
   local config = M.config
+  if given(jd.admin_comment) then jd.admin_comment = string.gsub(jd.admin_comment, ADMIN_TAG, "horae-") end -- no tag
   local hold = alive(config)
   if not hold then return slurm.SUCCESS end
   local managed, mixed = managed_partition(config, hold, jd.partition)
@@ -278,10 +297,15 @@ local function submit(jd, uid)
   if given(jd.begin_time) and jd.begin_time > os.time() then
     tag = tag .. ",begin=" .. string.format("%d", jd.begin_time)
   end
+  local at_once, licences = string.match(jd.array_inx or "", "%%(%d+)$"), jd.licenses
+  if at_once then tag = tag .. ",atonce=" .. at_once end
+  if given(licences) and #licences <= 240 and not string.find(licences, "[^%w_%-%.@:,]") then
+    tag = tag .. ",lic=" .. string.gsub(licences, ",", "/")
+  end
   local changes_shape = elastic(jd)
   if not changes_shape then tag = tag .. shape_of(jd, request) end
   if has_deadline(jd) then -- a begin time after it would be refused
-    jd.priority, tag = 0, tag .. ",held=1"
+    if jd.priority ~= 0 then jd.priority, tag = 0, tag .. ",held=1" end -- a hold of its user's is his
   else
     jd.begin_time = os.time() + PARKED_S -- and who held it by --hold holds it beside that
   end
@@ -301,10 +325,7 @@ end
 
 -- Tagged, told of where the spool is, and noticed.
 function M.taken(config, jd, tag)
-  if given(jd.admin_comment) then -- what stands there already is no tag of ours
-    tag = string.gsub(jd.admin_comment, ADMIN_TAG, "") .. " " .. tag
-  end
-  jd.admin_comment = tag
+  jd.admin_comment = given(jd.admin_comment) and jd.admin_comment .. " " .. tag or tag
   if M.environment then M.environment(jd, tag) end
   local events = io.open(config.spool .. "/events", "a")
   if events then events:write("submit\n"); events:close() end

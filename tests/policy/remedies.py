@@ -42,9 +42,9 @@ class Then:
 Deed = Callable[[Case], Iterator[Then]]
 
 
-def carried_out(snapshot: Snapshot, policy: str, job: Job, reason: Reason) -> Sequence[Then]:
-    """One for each alternative of what `reason` says would change it."""
-    for pattern, deed in DEEDS.items():
+def carried_out(snapshot: Snapshot, policy: str, job: Job, reason: Reason, *, holds: bool = False) -> Sequence[Then]:
+    """One for each alternative of what `reason` says would change it. `holds`: for a job that has GPUs."""
+    for pattern, deed in (HOLDERS if holds else DEEDS).items():
         if said := re.fullmatch(pattern, reason.change):
             return list(deed(Case(snapshot, policy, job, reason, said)))
     raise AssertionError(f"nobody says how this is carried out: {policy}: {reason.code}: {reason.change!r}")
@@ -57,6 +57,19 @@ def seen(then: Then, job: Job, before: Decision) -> bool:
     after = decide(then.snapshot, then.policy, then.options, 0, 20.0)
     runs = bool(after.allocation[job.name])
     return runs or total(after) > total(before) or _cause(after, job) != _cause(before, job)
+
+
+def served_otherwise(then: Then, job: Job, snapshot: Snapshot, before: Decision) -> bool:
+    """Whether a job that holds GPUs, or its tenant, has more or less for it, at once or in time."""
+    if then.rounds:
+        now, was = (play(s, then.policy, then.rounds, QUANTUM_S, works=True) for s in (then.snapshot, snapshot))
+        return now.ran[job.name] != was.ran[job.name] or _mine(now.gpus, job) != _mine(was.gpus, job)
+    after = decide(then.snapshot, then.policy, then.options, 0, 20.0)
+    return after.allocation[job.name] != before.allocation[job.name] or _cause(after, job) != _cause(before, job)
+
+
+def _mine(gpus: Mapping[tuple[str, str], float], job: Job) -> Mapping[str, float]:
+    return {gpu_type: round(mean, 6) for (tenant, gpu_type), mean in gpus.items() if tenant == job.tenant}
 
 
 def _cause(decision: Decision, job: Job) -> str:
@@ -210,4 +223,19 @@ DEEDS: Mapping[str, Deed] = {
     r"a smaller minimum, or more nodes of one type": _smaller_or_nodes,
     r"a throughput measurement, or a stated one|a speed that is known here": _speed,
     r"nodes that come back.*": _nothing,
+}
+
+
+def _more_is_faster(case: Case) -> Iterator[Then]:
+    most = case.job.gpus.max
+    tables = {gpu_type: {1: 1.0, most: float(most)} for gpu_type in case.snapshot.cluster.gpu_types}
+    yield Then(_instead(case, replace(case.job, throughput=tables)), case.policy)
+
+
+#: What is said of a job that has GPUs. What more it could have, and from whom, is told beside it, by who holds it.
+HOLDERS: Mapping[str, Deed] = {
+    r"": _nothing,
+    r"GPUs that come free on the same nodes": _all_others_end,
+    r"a measurement that shows a gain from more GPUs": _more_is_faster,
+    r"a smaller minimum, or more nodes of one type": _smaller_or_nodes,
 }

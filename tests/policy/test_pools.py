@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from policy.model import Cluster, GpuRange, Job, Node, Snapshot, Tenant, TypeChoice
-from policy.parts.pools import Pools
+from policy.parts.pools import MOST_POOLS, Pools
 from policy.throughput import Throughput
 
 TYPES = ("a", "b", "c", "d")
@@ -46,3 +46,23 @@ def test_gangs_over_some_types_never_ask_for_more_than_these_types_have(seed: in
                 within = has.get(pools.type[job.name], set(speeds.types(job)))
                 asked += pools.count[job.name] if within <= set(types) else 0
         assert asked <= sum(n.gpus for n in nodes if n.gpu_type in types), types
+
+
+def test_jobs_that_each_name_other_types_do_not_make_each_step_dear() -> None:
+    """Their users choose the types: of twelve there are four thousand choices."""
+    types = tuple(f"t{i}" for i in range(12))
+    nodes = tuple(Node(t, t, 4) for t in types)
+    rng = Random(1)
+    choices = [TypeChoice(require=tuple(sorted(rng.sample(types, rng.randint(2, 11))))) for _ in range(300)]
+    jobs = tuple(Job(f"j{i}", "t", f"j{i}", GpuRange(1, 1, 2), gpu_types=c) for i, c in enumerate(choices))
+    cluster = Cluster(nodes, gpu_types=types)
+    pools = Pools(Snapshot(cluster, jobs, (Tenant("t"),)), Throughput(cluster))
+    given = 0
+    for job in jobs:
+        step = pools.next_step(job)
+        assert step is not None
+        if pools.fits(job, step):
+            pools.give(job, step)
+            given += step.add
+    assert given == 48, "all GPUs are given out all the same"
+    assert len(pools._unions) < 2**MOST_POOLS

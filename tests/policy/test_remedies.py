@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policy.decide import decide
 from policy.model import Away, Cluster, Code, Decision, GpuRange, Job, Node, Snapshot, Tenant, TypeChoice
 from tests.policy.crowds import crowd
-from tests.policy.remedies import carried_out, seen, total
+from tests.policy.remedies import carried_out, seen, served_otherwise, total
 from tests.policy.worlds import NAMES
 
 TYPES = ("k80", "v100")
@@ -90,6 +90,33 @@ def untrue(snapshot: Snapshot, policy: str) -> list[str]:
             if not seen(then, job, before):
                 wrong.append(f"{policy}: {job.name} {reason.code}: {reason.text}; would change by {reason.change}")
     return wrong
+
+
+def untrue_of_holders(snapshot: Snapshot, policy: str) -> list[str]:
+    """The same of jobs that hold GPUs."""
+    before, wrong, asked_about = asked(snapshot, policy), [], set()
+    for job in snapshot.jobs:
+        reason = before.reasons[job.name]
+        kind = re.sub(r"\w*\d+", "", reason.change)
+        if not before.allocation[job.name] or kind in asked_about:
+            continue
+        asked_about.add(kind)
+        for then in carried_out(snapshot, policy, job, reason, holds=True):
+            if not served_otherwise(then, job, snapshot, before):
+                wrong.append(f"{policy}: {job.name} {reason.code}: {reason.text}; would change by {reason.change}")
+    return wrong
+
+
+@settings(max_examples=40, deadline=None)
+@given(snapshots(), st.sampled_from(NAMES))
+def test_what_would_change_it_does_for_those_who_hold_gpus(snapshot: Snapshot, policy: str) -> None:
+    assert not untrue_of_holders(snapshot, policy)
+
+
+@pytest.mark.parametrize(("seed", "jobs"), [(70000, 12), (70003, 8), (1012, 8), (1020, 4)])
+def test_on_crowded_clusters_it_does_too(seed: int, jobs: int) -> None:
+    for policy in NAMES:
+        assert not untrue_of_holders(crowd(seed, jobs), policy)
 
 
 @settings(max_examples=80, deadline=None)

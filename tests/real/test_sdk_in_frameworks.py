@@ -107,6 +107,42 @@ def test_torch_scheduler_and_optimizer_come_back(exec_job: Make) -> None:
     assert_same_losses(exec_job, or_skip(frameworks.with_torch), source, [1, 2], 60)
 
 
+def test_torch_through_a_data_loader_that_reads_ahead(exec_job: Make) -> None:
+    source = """
+        import time
+        import torch
+        from torch.utils.data import TensorDataset
+        from horae.elastic.frameworks.torch_ddp import TorchTraining
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 1)
+        x, y = torch.arange(80.0).reshape(20, 4) / 80, torch.arange(20.0).reshape(20, 1) / 20
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        training = TorchTraining(model, optimizer, steps=60, global_batch=7, samples=20, max_micro_batch=3,
+                                 log_every_s=0.0)
+        for step, parts in training.loaded(TensorDataset(x, y, torch.arange(20)), num_workers=1):
+            time.sleep(0.01)
+            for part, (inputs, targets, indices) in parts:
+                assert indices.tolist() == list(part.indices)
+                loss = ((training.model(inputs) - targets) ** 2).mean()
+                (loss * part.weight).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                step.report(((training.bare_model(x) - y) ** 2).mean())
+    """
+    assert_same_losses(exec_job, or_skip(frameworks.with_torch), source, [2, 1], 60)
+
+
+def test_the_script_of_the_documentation_runs_as_it_stands(exec_job: Make) -> None:
+    page = (Path(__file__).parents[2] / "docs/howto/elastic-job.md").read_text()
+    (source,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "TorchTraining" in block)
+    job = exec_job("documented", or_skip(frameworks.with_torch), source)
+    job.start(gpus=2)
+    assert job.wait(PATIENCE_S) == 0, job.log
+    assert len(re.findall("validation loss", job.log)) == 3, job.log
+    assert "step=60/60" in job.log
+
+
 def test_hugging_face_trainer(exec_job: Make) -> None:
     source = """
         import time, torch

@@ -105,6 +105,8 @@ def test_rigid_jobs_are_started_in_the_shape_that_they_asked_for(private_slurm: 
         "-n4 --gpus-per-task=1": (1, 4),
         "-N3 --gres=gpu:v100:1": (3, 3),
         "-N2 --gpus-per-node=2 --exclusive": (2, 2),
+        "--gpus=5 -N2 -n2": (2, 2),
+        "--gres=gpu:1 -n33": (3, 33),
     }
 
     def state(job: str) -> str:
@@ -119,16 +121,59 @@ def test_rigid_jobs_are_started_in_the_shape_that_they_asked_for(private_slurm: 
         with arbiter(tmp_path):
             wait_for("the first heartbeat", heart_beats)
             jobs = {}
+            common = [f"--partition={partition}", "--output=/dev/null"]
+            script = "#!/bin/bash\nsleep 600\n"
+            held = [private_slurm.submit(script, *common, "--hold", "--gres=gpu:4") for _ in range(8)]
             for number, words in enumerate(asked):
                 out = f"{there}/{partition}-rigid-{number}.out"
                 script = "#!/bin/bash\necho nodes $SLURM_JOB_NUM_NODES\nsrun sh -c 'echo task $SLURM_PROCID'\n"
                 job = private_slurm.submit(script, f"--partition={partition}", f"--output={out}", *words.split())
                 jobs[words] = (job, here / Path(out).name)
             wait_for("all are done", lambda: {state(job) for job, _ in jobs.values()} == {"COMPLETED"}, 200)
+            assert {state(job) for job in held} == {"PENDING"}, "and took no GPUs from the others meanwhile"
         for words, (nodes, tasks) in asked.items():
             text = jobs[words][1].read_text()
             assert f"nodes {nodes}\n" in text, words
-            assert sorted(re.findall(r"task (\d+)", text)) == [str(task) for task in range(tasks)], words
+            assert sorted(re.findall(r"task (\d+)", text)) == sorted(map(str, range(tasks))), words
+    finally:
+        clear_partition(private_slurm, partition)
+
+
+def test_what_jobs_wait_for_beside_gpus_costs_others_none(private_slurm: Private, tmp_path: Path) -> None:  # noqa: F811
+    """Arrays of which one task runs at a time, jobs for one named node, alternatives of features that are taken: nodes
+    stood idle for each of them."""
+    partition = fresh_partition(private_slurm)
+    options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
+    options["env"] = dict(options["env"])
+    config = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "slurm", "options": options},
+        "pools": [{"name": "main", "policy": "max-min", "mode": "enforce"}],
+        "api": {"socket": str(tmp_path / "api.sock")},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+
+    def submit(*words: str) -> str:
+        common = (f"--partition={partition}", "--output=/dev/null", "--gres=gpu:4")
+        return private_slurm.submit("#!/bin/bash\nsleep 900\n", *common, *words)
+
+    def running() -> set[str]:
+        return set(private_slurm.run("squeue", "-h", "-p", partition, "-t", "R", "-o", "%N").split())
+
+    def heart_beats() -> bool:
+        beat = private_slurm.lab.spool / "heartbeat"
+        return beat.exists() and partition in beat.read_text()
+
+    try:
+        with arbiter(tmp_path):
+            wait_for("the first heartbeat", heart_beats)
+            submit("--array=1-20%1", "--exclude=n3")
+            for _ in range(9):
+                submit("--nodelist=n3")
+            wait_for("one of each runs", lambda: len(running()) == 2)
+            for _ in range(6):
+                submit()
+            wait_for("and the rest of the nodes are others'", lambda: len(running()) == 8)
     finally:
         clear_partition(private_slurm, partition)
 

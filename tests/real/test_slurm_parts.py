@@ -18,9 +18,11 @@ pytestmark = [pytest.mark.real, pytest.mark.soak]
 
 SLEEPS = "#!/bin/bash\nsleep 600\n"
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random")
-#: Gres of each node: with shards, with MPS, and instances of two sizes
-NODES = {"n1": "gpu:v100:4,shard:8", "n2": "gpu:v100:4,mps:400", "n3": "gpu:1g.5gb:3,gpu:3g.20gb:1"}
-TYPES = {"n1": ("v100",) * 4, "n2": ("v100",) * 4, "n3": ("1g.5gb",) * 3 + ("3g.20gb",)}
+#: Gres of each node: with shards, with MPS, instances of two sizes, and a type of digits alone
+NODES = {
+    "n1": "gpu:v100:4,shard:8", "n2": "gpu:v100:4,mps:400", "n3": "gpu:1g.5gb:3,gpu:3g.20gb:1", "n4": "gpu:3090:4",
+}  # fmt: skip
+TYPES = {"n1": ("v100",) * 4, "n2": ("v100",) * 4, "n3": ("1g.5gb",) * 3 + ("3g.20gb",), "n4": ("3090",) * 4}
 PARTS = {"n1": "Name=shard Count=8", "n2": "Name=mps Count=400"}
 
 
@@ -144,3 +146,25 @@ def test_what_anybody_has_a_part_of_is_granted_to_nobody(site: RealSlurm, port: 
     for each in shards:
         site.run("scancel", each)
     wait_for("what they had a part of is free", lambda: left(port)["n1"] == 4 - now["n1"])
+
+
+def test_a_job_of_every_type_runs(site: RealSlurm, port: SlurmCluster) -> None:
+    """Of digits alone it is planned; the lesser type of a node is Slurm's own, who took the job at submission."""
+    jobs = {
+        kind: site.submit(SLEEPS, "--partition=dl", "--output=/dev/null", f"--gres=gpu:{kind}:{count}")
+        for kind, count in {"3090": 2, "3g.20gb": 1}.items()
+    }
+    seen = {job.id.partition(".")[0]: job for job in attend(port).jobs}
+    spec = seen[jobs["3090"]].spec
+    assert spec is not None
+    assert (spec.gpu_types, spec.gpus.requested) == (("3090",), 2)
+    port.start(seen[jobs["3090"]].id, {"n4": 2}, 1)
+    ids = ",".join(jobs.values())
+
+    def run() -> bool:
+        attend(port)
+        return len(site.run("squeue", "-h", "-j", ids, "-t", "R", "-o", "%N").split()) == 2
+
+    wait_for("both run", run)
+    assert left(port)["n4"] == 2
+    assert jobs["3g.20gb"] not in {job.id.partition(".")[0] for job in attend(port).jobs}

@@ -75,6 +75,53 @@ def test_what_is_offered_is_what_a_foreign_application_and_the_queue_leave(harne
     assert sum(each.gpus - each.foreign for each in harness.other_arbiter().observe().nodes) == 12
 
 
+def test_memory_of_the_queue_and_its_share_for_application_masters_are_limits(harness: YarnHarness) -> None:
+    """A gang within the queue's GPUs and beyond its memory comes in part, and one whose application master gets nothing
+    does not come at all: the first is not offered, of the second no node is blamed."""
+    port = harness.port
+    assert isinstance(port, YarnCluster)
+    mine = YarnCluster(parse_options({**harness.options, "gang_s": 40.0}))
+    mine.capabilities()
+    mine.claim("limits")
+    conf = port.manager.scheduler_conf("horae") or {}
+    names = ("root.horae", "root.default")
+    before = {name: {"capacity": conf[f"yarn.scheduler.capacity.{name}.capacity"]} for name in names}
+    before["root.horae"] |= {"maximum-capacity": "100", "maximum-am-resource-percent": None}
+    half = {"root.horae": {"capacity": "50", "maximum-capacity": "50"}, "root.default": {"capacity": "50"}}
+    port.manager.edit_scheduler(QueueEdits(update=half), "horae")
+    try:
+        worker_mib, most_mib = 5632, sum(each.memory_mib for each in port.manager.nodes()) // 2
+        mine.submit("large", replace(harness.spec("large", Behaviour.TRAINS), memory_per_gpu=worker_mib << 20))
+        seen = attend(mine)
+        offered = {each.name: (each.memory or 0) >> 20 for each in seen.nodes}
+        assert 0 < most_mib - sum(offered.values()) < 1024, "all but an application master's"
+        assert any(f"queue root.horae may hold {most_mib} MB of memory" in note for note in seen.notes), seen.notes
+        fitting = {name: mib // worker_mib for name, mib in offered.items() if mib >= worker_mib}
+        mine.start("large", fitting, 1)
+        wait_for("what is offered forms", lambda: _job(mine, "large").state is JobState.RUNNING, 120.0)
+        with pytest.raises(Never, match=r"memory-mb \d+, \d+ at most"):
+            mine.submit("huge", replace(harness.spec("huge", Behaviour.TRAINS), memory_per_gpu=64 << 30))
+
+        whole = {**before, "root.horae": {**before["root.horae"], "maximum-am-resource-percent": "0.0001"}}
+        port.manager.edit_scheduler(QueueEdits(update=whole), "horae")
+        mine._observer.limits.forget()
+        mine.submit("second", harness.spec("second", Behaviour.TRAINS))
+        mine.start("second", {"n3": 1}, 1)
+        wait_for("its gang is given back", lambda: _job(mine, "second").blocked is not None, 120.0)
+        blocked = _job(mine, "second").blocked
+        assert blocked is not None
+        assert "AM resource limit exceeded" in blocked.text
+        after = attend(mine)
+        assert [each.foreign for each in after.nodes if each.name == "n3"] == [0]
+        assert after.caps["horae"] == sum(fitting.values())
+        for job in ("large", "second"):
+            mine.cancel(job)
+            wait_for(f"{job} is over", lambda job=job: _job(mine, job).state is JobState.CANCELLED, 60.0)
+    finally:
+        port.manager.edit_scheduler(QueueEdits(update=before), "horae")
+        mine.close()
+
+
 def test_leaf_queues_are_tenants_and_a_gang_that_its_queue_holds_back_says_so(harness: YarnHarness) -> None:
     """Weights, limits and words are the real scheduler's."""
     port = harness.port

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from horae.port import JobState, ObservedJob
-from policy.model import Health, Node
-from slurm_plugin.jobs.holdings import between_two_reads, health, held_gpus, nodes_of, within_nodes
+from horae.spec import JobSpec
+from policy.model import GpuRange, Health, Node, Shape
+from slurm_plugin.jobs.holdings import between_two_reads, could_hold, health, held_gpus, nodes_of, within_nodes
 from slurm_plugin.records import NodeRow, gpus_in_use
 from slurm_plugin.records import gpus as gpu_types
 from tests.slurm_plugin.rows import FACTS, GRANT, OWN, ROW, RUNNING
@@ -107,6 +108,37 @@ def test_capacity_that_sleeps_costs_its_waking_and_comes_last() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shape", "types", "gpus", "fits"),
+    [
+        (Shape(nodes=1, gpus_per_node=4), (), 4, True),
+        (Shape(nodes=2, gpus_per_node=4), (), 8, False),
+        (Shape(), (), 7, True),
+        (Shape(), (), 8, False),
+        (Shape(nodes=1, gpus_per_node=1), ("p4",), 1, False),  # the lesser type of its node: nothing is planned of it
+        (Shape(nodes=1, gpus_per_node=1), ("k80",), 1, True),
+        (Shape(nodes=1, gpus_per_node=1, cpus_per_node=33), (), 1, False),
+        (Shape(nodes=1, gpus_per_node=1, features=("ib",)), (), 1, True),
+        (Shape(nodes=2, gpus_per_node=1, features=("ib",)), (), 2, False),
+        (Shape(nodes=1, gpus_per_node=1, memory_per_node=2 << 30), (), 1, False),
+        (Shape(nodes=1, gpus_per_node=4, features=("on n[1-2]",)), (), 4, True),
+        (Shape(nodes=1, gpus_per_node=4, features=("on n2",)), (), 4, False),
+        (Shape(nodes=1, gpus_per_node=4, features=("off n[1,3]",)), (), 4, False),
+        (Shape(nodes=1, gpus_per_node=4, features=("any ib,nvme", "off n2")), (), 4, True),
+        (Shape(nodes=2, gpus_per_node=1, features=("any ib,nvme",)), (), 2, False),
+    ],
+)
+def test_what_fits_on_no_nodes_is_known(shape: Shape, types: tuple[str, ...], gpus: int, fits: bool) -> None:
+    """Busy or down does not matter: that passes."""
+    rows = [
+        NodeRow("n1", {"v100": 4}, 4, "allocated", 0, 16, 1 << 30, 0, ("ib",)),
+        NodeRow("n2", {"k80": 3, "p4": 1}, 0, "down*", 16, 16, 1 << 30, 0),
+        NodeRow("n3", {}, 0, "idle", 16, 16, 1 << 30, 0, ("ib",)),
+    ]
+    spec = JobSpec("j", (), GpuRange(gpus, gpus, gpus), shape=shape, gpu_types=types)
+    assert could_hold(spec, rows, True) is fits
+
+
+@pytest.mark.parametrize(
     ("used", "gpus"),
     [
         ("gpu:v100:0(IDX:N/A),shard:v100:0(0/4,0/4,0/4,0/4)", 0),
@@ -120,6 +152,16 @@ def test_capacity_that_sleeps_costs_its_waking_and_comes_last() -> None:
 )
 def test_gpus_of_which_jobs_have_parts_are_not_idle(used: str, gpus: int) -> None:
     assert gpus_in_use(used) == gpus
+
+
+def test_a_node_has_the_words_that_are_true_of_it() -> None:
+    rows = [
+        NodeRow(f"n{at}", {"v100": 4}, 0, "idle", 16, 16, 1 << 30, 0, (("ib",) if at == 1 else ())) for at in (1, 2)
+    ]
+    words = ("any ib,nvme", "off n1", "on n[2-3]", "on n[")
+    assert [node.features for node in nodes_of(rows, {}, frozenset(), FACTS, words)] == [
+        ("ib", "any ib,nvme"), ("off n1", "on n[2-3]"),
+    ]  # fmt: skip
 
 
 def test_instances_of_gpus_are_types() -> None:

@@ -95,6 +95,8 @@ def test_a_gpu_job_is_parked_tagged_and_made_reshapeable(lua: Lua) -> None:
         ({"tres_per_task": "gres/gpu:2", "tres_per_node": None, "num_tasks": 3}, 6),
         ({"tres_per_node": "gres/gpu"}, 2),
         ({"tres_per_node": "gpu:a100_80:4", "min_nodes": 1}, 4),
+        ({"tres_per_node": "gres:gpu:3090:3", "min_nodes": 1}, 3),
+        ({"tres_per_job": "gres/gpu:4090=3,gres/gpu:2080ti", "tres_per_node": None}, 4),
     ],
 )
 def test_every_way_to_ask_for_gpus_is_counted(lua: Lua, fields: dict[str, Any], gpus: int) -> None:
@@ -138,12 +140,22 @@ RIGID: dict[str, Any] = {"comment": None}
         ({"min_nodes": NO_VAL}, "gpus=2,nodes=1,types=v100,shape=own,per=2,fixed=1"),
         ({"min_nodes": NO_VAL, "tres_per_node": None, "tres_per_job": "gres:gpu:8"}, "gpus=8,nodes=1,shape=own"),
         ({"min_nodes": NO_VAL, "tres_per_node": None, "tres_per_task": "gres:gpu:1", "num_tasks": 4},
-         "gpus=4,nodes=1,cpus=4,shape=own,nodecpus=4"),
+         "gpus=4,nodes=1,cpus=4,shape=own"),
+        ({"min_nodes": NO_VAL, "num_tasks": 33, "cpus_per_task": 2},
+         "gpus=2,nodes=1,types=v100,cpus=66,shape=own,per=2,fixed=1,nodecpus=2"),
+        ({"min_nodes": 1, "max_nodes": 1, "num_tasks": 4, "cpus_per_task": 2},
+         "gpus=2,nodes=1,types=v100,cpus=8,shape=own,per=2,fixed=1,nodecpus=8"),
+        ({"min_nodes": 1, "max_nodes": 3, "num_tasks": 33},
+         "gpus=2,nodes=1,types=v100,cpus=33,shape=own,per=2,fixed=1"),
         ({"tres_per_node": None, "tres_per_socket": "gres:gpu:1", "sockets_per_node": 2},
          "gpus=4,nodes=2,shape=own,per=2,fixed=1"),
         ({"shared": 0, "features": "ib&nvme"},
          "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,alone=1,features=ib/nvme"),
         ({"features": "[rack1*2]"}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1"),
+        ({"features": "[v100|k80]"}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1"),
+        ({"features": "a100|h100", "req_nodes": "n[1-3,7],x4", "exc_nodes": "n9"},
+         "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,any=a100/h100,on=n[1-3/7]/x4,off=n9"),
+        ({"req_nodes": "n" * 241}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1"),
         ({"script": "#!/bin/sh\n#SBATCH --deadline=now+1hour\ntrue\n"},
          "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,held=1"),
         ({"script": "#!/bin/sh\n\n  # my job\n#SBATCH -c 2 --deadl now+1hour\n"},
@@ -331,6 +343,38 @@ def test_letters_of_any_language_are_none(lua: Lua) -> None:
 def test_numbers_without_bounds_are_refused(lua: Lua, word: str) -> None:
     assert lua.submit(comment=f"horae:{word}")[0] == -1
     assert "number" in lua.said[0] or "list" in lua.said[0]
+
+
+@pytest.mark.parametrize("comment", ["", "horae:min=1"])
+def test_what_else_slurm_counts_is_noted(lua: Lua, comment: str) -> None:
+    tag = parse_tag(lua.submit(array_inx="1-9%2", licenses="foo:3,bar@db", comment=comment)[1].admin_comment)
+    assert tag is not None
+    assert (tag.at_once, tag.licences) == (2, (("foo", 3), ("bar@db", 1)))
+    tag = parse_tag(lua.submit(array_inx="1-9", licenses="foo|bar", comment=comment)[1].admin_comment)
+    assert tag is not None
+    assert (tag.at_once, tag.licences) == (None, ())
+
+
+@pytest.mark.parametrize("partition", ["dl", "raw"])
+@pytest.mark.parametrize("forged", ["horae=a,gpus=64,shape=own", "horahorae=e=a,gpus=64", "x horae=horae=a,gpus=64"])
+def test_no_users_tag_is_left_standing(lua: Lua, partition: str, forged: str) -> None:
+    """Of jobs that the module does not take too: an administrator may move them to a partition of ours."""
+    code, job = lua.submit(partition=partition, tres_per_node=None, admin_comment=forged)
+    assert (code, parse_tag(job.admin_comment)) == (0, None)
+
+
+def test_a_type_of_digits_alone_is_a_type(lua: Lua) -> None:
+    tag = parse_tag(lua.submit(tres_per_node="gres:gpu:3090:2", comment="")[1].admin_comment)
+    assert tag is not None
+    assert (tag.types, tag.gpus, tag.per_node) == (("3090",), 4, 2)
+
+
+def test_a_hold_of_its_users_stands_beside_a_deadline(lua: Lua) -> None:
+    script = "#!/bin/sh\n#SBATCH --deadline=now+1hour\n"
+    for priority, held in ((0, False), (NO_VAL, True)):
+        _, job = lua.submit(script=script, comment="", priority=priority)
+        tag = parse_tag(job.admin_comment)
+        assert (job.priority, tag is not None and tag.held) == (0, held)
 
 
 def test_a_tag_that_stands_there_already_is_not_taken_for_ours(lua: Lua) -> None:

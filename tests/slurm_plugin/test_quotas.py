@@ -8,8 +8,8 @@ from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import GpuRange, Quota
 from slurm_plugin.clients.command_reading import partition_qos
-from slurm_plugin.jobs.limits import Bound, SiteLimits, read
-from slurm_plugin.jobs.quotas import Quotas
+from slurm_plugin.jobs.limits import Bound, SiteLimits, licences, read
+from slurm_plugin.jobs.quotas import Quotas, of_arrays, of_licences
 from slurm_plugin.records import JobRow
 from tests.slurm_plugin.rows import FACTS, ROW
 
@@ -131,3 +131,32 @@ def test_a_job_that_began_between_two_reads_is_not_taken_for_anothers() -> None:
     assert next(q for q in quotas.look(jobs, rows, FACTS) if q.name == "QOS small").gpus == 4
     quotas.took(read(TOLD))  # it stays: another's
     assert next(q for q in quotas.look(jobs, rows, FACTS) if q.name == "QOS small").gpus == 1
+
+
+def test_so_many_tasks_of_an_array_run_as_its_user_says() -> None:
+    tag = "horae=abc,gpus=1,nodes=1,atonce=2"
+    rows = {task: replace(ROW, id=task, admin_comment=tag) for task in ("7_1", "7_2", "8_1")}
+    rows |= {"9": replace(ROW, id="9"), "7_3": replace(ROW, id="7_3", admin_comment=tag, state="COMPLETED")}
+    jobs = {name: job(row) for name, row in rows.items()}
+    jobs["7_3"] = replace(jobs["7_3"], state=JobState.COMPLETED)
+    assert of_arrays(jobs, rows) == (
+        Quota("tasks of array 7 at a time", ("7_1", "7_2"), None, 2),
+        Quota("tasks of array 8 at a time", ("8_1",), None, 2),
+    )
+
+
+def test_jobs_run_as_there_are_licences_for() -> None:
+    """As `scontrol show licenses` of 22.05 and 24.11 tells them."""
+    told = licences(
+        "LicenseName=matlab\n    Total=9 Used=5 Free=4 Reserved=0 Remote=no\n"
+        "LicenseName=a@db\n    Total=0 Used=0 Free=0 Reserved=0 Remote=yes\n"
+    )
+    assert told == {"matlab": Bound(9, 5), "a@db": Bound(0, 0)}
+    tags = {"1": "matlab:2", "2": "matlab:3/none:1", "3": "a@db:1"}
+    rows = {name: replace(ROW, id=name, admin_comment=f"horae=abc,gpus=1,lic={what}") for name, what in tags.items()}
+    rows["1"] = replace(rows["1"], **RUNS)  # type: ignore[arg-type]
+    jobs = {name: job(row, held=int(name == "1")) for name, row in rows.items()}
+    assert of_licences(jobs, rows, told) == (
+        Quota("licences of matlab", ("1", "2"), None, 3),  # 9 but for the 3 that others use, two and more a job
+        Quota("licences of a@db", ("3",), None, 0),
+    )

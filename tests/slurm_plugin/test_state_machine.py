@@ -72,6 +72,15 @@ def test_rows_mean(changes: dict[str, Any], memo: Memo, state: str, steps: str) 
     assert shown(look(memo, **changes)) == (JobState(state), steps)
 
 
+@pytest.mark.parametrize(("tag", "state"), [(ROW.admin_comment, "stopping"), (OWN, "running")])
+def test_only_who_can_checkpoint_is_asked_to_before_slurm_preempts_it(tag: str, state: str) -> None:
+    """A script without a trap would die of the request, failed instead of preempted."""
+    verdict = look(Memo("7.abc", (RAN,)), **RUNNING, admin_comment=tag, preempt_s=NOW + 20)
+    assert verdict.job is not None
+    assert verdict.job.state == state
+    assert any(step.ask for step in verdict.steps) is (state == "stopping")
+
+
 def test_exit_86_where_the_site_does_not_hold_is_brought_back_at_once() -> None:
     facts = replace(FACTS, exit_hold=frozenset())
     verdict = look(Memo("7.abc", (RAN,)), facts, **{**ENDED, "exit_status": 86 << 8})
@@ -236,7 +245,8 @@ def test_a_rigid_job_that_an_administrator_reshapes_is_planned_as_it_stands(
     spec = verdict.job.spec
     assert spec is not None
     assert (spec.gpus.requested, spec.gpus.min) == (gpus, gpus)
-    assert spec.shape == Shape(nodes, per_node, 12, 2000 << 20, ("ib",), True)
+    cpus = 12 if now["num_nodes"] == 2 else None
+    assert spec.shape == Shape(nodes, per_node, cpus, 2000 << 20, ("ib",), True)
 
 
 @pytest.mark.parametrize("reason", ["BeginTime", "None"])

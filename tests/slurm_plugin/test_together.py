@@ -164,6 +164,40 @@ def left(site: Site) -> float:
     return look.now_s
 
 
+def test_a_job_that_keeps_its_shape_is_asked_to_leave_by_nobody(site: Site) -> None:
+    """The signal would end it. A start of it that Slurm has not followed is taken back."""
+    parked = {"priority": 9, "reason": "BeginTime", "eligible_s": time.time() + 366 * 86400.0}
+    site.slurm.rows = {
+        number: replace(row, admin_comment=f"{row.admin_comment},shape=own", **parked)  # type: ignore[arg-type]
+        for number, row in site.slurm.rows.items()
+    }
+    attend(site.port)
+    assert not site.start(1)
+    site.slurm.run("1", "2")
+    attend(site.port)
+    site.slurm.said.clear()
+    errors = site.port.stop_many([(job, 10.0) for job in site.jobs])
+    assert {job: type(error) for job, error in errors.items()} == dict.fromkeys(site.jobs[:2], Never)
+    attend(site.port)
+    assert [what for what in site.slurm.said if what.startswith("signal")] == []
+    assert "hold 3" in site.slurm.said
+
+
+def test_who_fits_on_no_nodes_is_slurms_own(site: Site) -> None:
+    """It was taken at submission, so Slurm can run it; we never would."""
+    parked = {"priority": 9, "reason": "BeginTime", "eligible_s": time.time() + 366 * 86400.0}
+    for number, types in (("1", "v100"), ("2", "p4")):
+        tag = f"horae=j{number},gpus=1,nodes=1,types={types},shape=own,per=1,fixed=1"
+        site.slurm.rows[number] = replace(site.slurm.rows[number], admin_comment=tag, **parked)  # type: ignore[arg-type]
+    (due,) = site.port.observe().due
+    assert (due.job, due.what) == ("2.j2", "fits on no nodes as Horae sees them, and is Slurm's own")
+    site.slurm.said.clear()
+    assert site.port.follow_up(["2.j2"]) == {}
+    assert site.slurm.said == ["update 2"]
+    seen = attend(site.port)
+    assert ([job.id for job in seen.jobs], seen.due) == (["1.j1", "3.j3"], ())
+
+
 def test_those_that_left_together_start_together_once_the_second_is_over(site: Site) -> None:
     left_s, times = left(site), list[float]()
     site.slurm.before = lambda what: times.append(time.time())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from horae.port import BlockKind
 from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
@@ -18,6 +19,7 @@ from slurm_plugin.jobs.shapes import original
 from slurm_plugin.jobs.state_machine import judge
 from slurm_plugin.jobs.waiting import Arrivals, awaited, begins_s, held_by_others, is_awaited
 from slurm_plugin.options import Options
+from slurm_plugin.records import JobRow
 from tests.slurm_plugin.boundary import Boundary, job
 from tests.slurm_plugin.rows import FACTS, GRANT, NOW, OPTIONS, OWN, PARKED, ROW, look
 
@@ -81,6 +83,43 @@ def test_what_an_administrator_holds_is_told_apart() -> None:
     parked = replace(ROW, eligible_s=NOW + 366 * 86400.0)
     assert held_by_others(parked, Memo("7.abc"))
     assert not held_by_others(parked, Memo("7.abc", held_s=NOW))
+
+
+@pytest.mark.parametrize("state", ["PENDING", "SPECIAL_EXIT"])
+def test_who_is_held_by_others_is_blocked_in_words(state: str) -> None:
+    """Of a rigid job that left with 86 Slurm itself is the other: it is not started again."""
+    changes = {**PARKED, "priority": 0, "reason": "JobHeldUser", "eligible_s": None, "state": state}
+    verdict = look(Memo("7.abc"), **changes)
+    assert verdict.job is not None
+    assert verdict.job.blocked is not None
+    assert verdict.job.blocked.kind is BlockKind.ASIDE
+    assert "`scontrol release 7` ends it" in verdict.job.blocked.text
+    assert ("exit code" in verdict.job.blocked.text) is (state == "SPECIAL_EXIT")
+    ours = look(Memo("7.abc", held_s=NOW), **changes)
+    assert ours.job is not None
+    assert ours.job.blocked is None
+
+
+def test_who_slurm_did_not_start_is_tried_again_later_each_time() -> None:
+    """Meanwhile nothing is planned for it: others have the GPUs that it was expected to take."""
+    pauses = []
+    for tries in (1, 2, 3, 8):
+        grants = tuple(replace(GRANT, epoch=epoch, withdrawn=True) for epoch in range(1, tries + 1))
+        memo = Memo("7.abc", grants, blocked=("other", "Licenses"), held_s=NOW)
+        row = replace(ROW, **{**PARKED, "priority": 0, "reason": "JobHeldAdmin", "eligible_s": NOW - 9})
+
+        def blocked(after_s: float, row: JobRow = row, memo: Memo = memo) -> bool:
+            seen = judge(row, memo, FACTS, OPTIONS, NOW + after_s).job
+            assert seen is not None
+            assert seen.blocked is None or (seen.blocked.kind, seen.blocked.text) == (BlockKind.ASIDE, "Licenses")
+            return seen.blocked is not None
+
+        pauses.append(next(after_s for after_s in range(100) if not blocked(after_s)))
+    assert pauses == [4, 8, 16, 64]
+    elastic = look(Memo("7.abc", (replace(GRANT, withdrawn=True),), blocked=("limit", "QOS"), held_s=NOW)).job
+    assert elastic is not None
+    assert elastic.blocked is not None
+    assert elastic.blocked.kind is BlockKind.LIMIT
 
 
 def test_our_own_hold_is_ours_until_it_is_seen_to_be_over() -> None:

@@ -39,6 +39,8 @@ def test_durations(text: str, seconds: float | None) -> None:
         ("gres/gpu:3", {"gpu": 3}),
         ("gres/gpu=4", {"gpu": 4}),
         ("gres:gpu", {"gpu": 1}),
+        ("gpu:3090:4(S:0-1),gpu:2080ti:1", {"3090": 4, "2080ti": 1}),
+        ("gres/gpu:3090=2,gpu:8", {"3090": 2, "gpu": 8}),
         ("mps:100", {}),
         ("N/A", {}),
     ],

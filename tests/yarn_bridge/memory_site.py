@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
@@ -161,12 +161,15 @@ class MemoryYarn:
         self.hosts = ["n1", "n2"]
         self.away = False  #: no application master answers
         self.hung = ""  #: the application that the ResourceManager cannot end now
-        self.ha_state, self.app_state = "ACTIVE", "RUNNING"
+        self.ha_state, self.app_state, self.diagnostics = "ACTIVE", "RUNNING", ""
         self.clock: Callable[[], float] = lambda: 0.0
         self.made_s: dict[str, float] = {}
         self.http, self.foreign_mib, self.foreign_cpus = Silent(), 0, 0
         self.room: dict[str, int] = {}  #: node -> containers that it has room for, whatever it says
         self.most: int | None = None  #: GPUs that the queue may hold
+        self.most_bulk: dict[str, int] = {}  #: what else it may hold
+        self.used: dict[str, int] = {}  #: what else is used in it
+        self.largest: dict[str, int] = {}  #: of a container in it
         self.whose: dict[str, str] = {}
         self.tree: dict[str, Any] | None = None  #: the scheduler's own answer, whole
         self.closed: dict[str, str] = {}  #: queue -> why it lets nobody in
@@ -196,12 +199,13 @@ class MemoryYarn:
         if self.tree is not None:
             return self.tree
         used = sum(len(instances(each)) for each in self.services.values())
-        gpus = {"queueCapacitiesByPartition": [{"effectiveMaxResource": gpu_resource(self.most or 0)}]}
-        usage = {"resourceUsagesByPartition": [{"used": gpu_resource(used)}]}
-        most = 100.0 if self.most is None else 50.0
-        leaf = {"queueName": "default", "maxCapacity": most, "capacities": gpus, "resources": usage,
-                "nodeLabels": self.accessible}  # fmt: skip
-        return {"type": "capacityScheduler", "queueName": "root", "queues": {"queue": [leaf]}}
+        whole = {"yarn.io/gpu": 8, "memory-mb": 131072, "vcores": 16}
+        usage = {"resourceUsagesByPartition": [{"used": amounts({"yarn.io/gpu": used, **self.used})}]}
+        most = whole | ({} if self.most is None else {"yarn.io/gpu": self.most}) | self.most_bulk
+        leaf = {"queueName": "default", "capacities": capacities(most), "resources": usage,
+                "nodeLabels": self.accessible, "maximumAllocation": amounts(self.largest)}  # fmt: skip
+        return {"type": "capacityScheduler", "queueName": "root", "capacities": capacities(whole),
+                "queues": {"queue": [leaf]}}  # fmt: skip
 
     def quirks(self) -> Any:
         return quirks_of("3.4.2")
@@ -224,8 +228,8 @@ class MemoryYarn:
     def apps(self, **_: Any) -> list[App]:
         self.calls["apps"] += 1
         return [
-            App(each.app, self.whose[name], name, "root.horae", self.app_state, "", "yarn-service", (), 0, "",
-                self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", "", "")
+            App(each.app, self.whose[name], name, "root.horae", self.app_state, "", "yarn-service", (), 0,
+                self.diagnostics, self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", "", "")
             for name, each in self.services.items()
         ]  # fmt: skip
 
@@ -293,8 +297,14 @@ class Silent:
         raise TryLater("no settings")
 
 
-def gpu_resource(gpus: int) -> dict[str, Any]:
-    return {"resourceInformations": {"resourceInformation": [{"name": "yarn.io/gpu", "value": gpus}]}}
+def amounts(found: Mapping[str, int]) -> dict[str, Any]:
+    named = [{"name": name, "value": value} for name, value in found.items()]
+    return {"resourceInformations": {"resourceInformation": named}}
+
+
+def capacities(most: Mapping[str, int]) -> dict[str, Any]:
+    """Of one queue, in the default partition."""
+    return {"queueCapacitiesByPartition": [{"effectiveMaxResource": amounts(most)}]}
 
 
 def instances(service: Service) -> list[Instance]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -289,6 +290,22 @@ MEANINGS = [
     ("3.4.2-kerberos", "krb-rm-token-cancelled-use", FixConfiguration, "get a new one"),
     ("3.4.2-kerberos", "http-hdfs-no-username-is-drwho", FixConfiguration, "Permission denied: user=dr.who"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("Queue root.horae is STOPPED. Cannot accept submission of application: application_1_21", "to RUNNING"),
+        ("User alice does not have permission to submit application_1_2 to queue gpu", "acl_submit_applications"),
+        ("User bob cannot submit applications to queue root.gpu", "acl_submit_applications"),
+    ],
+)
+def test_what_a_queue_refuses_is_told_as_what_it_is(said: str, remedy: str) -> None:
+    """As the Services API passes it on: each is an AccessControlException, and none a matter of HDFS."""
+    text = f"Failed to submit application_1_21 to YARN : org.apache.hadoop.security.AccessControlException: {said}"
+    error = refusal(500, json.dumps({"diagnostics": text}).encode()).error("creating h-x")
+    assert isinstance(error, FixConfiguration)
+    assert remedy in error.remedy
 
 
 def test_a_service_that_is_still_ending_is_asked_for_again() -> None:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.port import JobState, ObservedJob, attend
+from horae.port import FixConfiguration, JobState, Never, ObservedJob, TryLater, attend
 from policy.model import Health, Node, Pinning
 from tests.yarn_bridge.fake import recorded
-from tests.yarn_bridge.memory_site import SPEC, Site, gpu_resource
-from yarn_bridge.clients.queues import queues
+from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
+from yarn_bridge.clients.queues import Queues, queues
 from yarn_bridge.clients.records import NodeReport, Withheld, withheld
 from yarn_bridge.jobs.partitions import reach
-from yarn_bridge.jobs.room import Held, Lessons, below, ceiling
+from yarn_bridge.jobs.room import Held, Lessons, below, ceilings, limited
 from yarn_bridge.jobs.room import given as given_mib
 
 
@@ -63,21 +63,144 @@ def test_the_queues_limit_takes_free_gpus_out_of_the_picture(site: Site) -> None
 
 
 def test_what_others_use_of_the_queue_is_not_ours() -> None:
-    def queue(name: str, most: int | None, used: int, **more: object) -> dict[str, object]:
-        capacities = {"queueCapacitiesByPartition": [{"effectiveMaxResource": gpu_resource(most or 0)}]}
-        usage = {"resourceUsagesByPartition": [{"used": gpu_resource(used)}]}
-        limit = 100.0 if most is None else 50.0
-        return {"queueName": name, "maxCapacity": limit, "capacities": capacities, "resources": usage, **more}
+    def queue(name: str, most: int, used: int, **more: object) -> dict[str, object]:
+        usage = {"resourceUsagesByPartition": [{"used": amounts({"yarn.io/gpu": used})}]}
+        return {"queueName": name, "capacities": capacities({"yarn.io/gpu": most}), "resources": usage, **more}
 
-    leaf, sister = queue("horae", 8, 5), queue("spark", None, 3)
-    info = {"type": "capacityScheduler", "queueName": "root", "queues": {"queue": [
-        queue("gpu", 9, 8, queues={"queue": [leaf, sister]}), queue("other", 1, 1)]}}  # fmt: skip
-    found = ceiling(queues(info), "horae", ours=4)
-    assert found is not None
-    assert (found.gpus, found.text) == (5, "queue root.gpu may hold 9 GPUs at most, and others use 4 of them")
-    assert ceiling(queues(info), "spark", ours=0).gpus == 1  # type: ignore[union-attr]
-    free = {"type": "capacityScheduler", "queueName": "root", "queues": {"queue": [queue("a", None, 0)]}}
-    assert ceiling(queues(free), "a", ours=0) is None
+    def tree(*children: object) -> Queues:
+        whole = capacities({"yarn.io/gpu": 16})
+        root = {"queueName": "root", "capacities": whole, "queues": {"queue": list(children)}}
+        return queues({"type": "capacityScheduler", **root})
+
+    leaf, sister = queue("horae", 8, 5), queue("spark", 16, 3)
+    info = tree(queue("gpu", 9, 8, queues={"queue": [leaf, sister]}), queue("other", 1, 1))
+    found = ceilings(info, "horae", {"GPUs": 4})["GPUs"]
+    assert (found.most, found.text) == (5, "queue root.gpu may hold 9 GPUs at most, and others use 4 of them")
+    assert ceilings(info, "spark", {})["GPUs"].most == 1
+    assert ceilings(tree(queue("a", 16, 0)), "a", {}) == {}
+
+
+def test_the_queues_memory_is_a_limit_as_its_gpus_are(site: Site) -> None:
+    """Else a gang that fits the nodes and the queue's GPUs never forms: half of it comes, and it is tried again."""
+    site.yarn.most_bulk = {"memory-mb": 5 * 4096}
+    site.port.submit("job", SPEC)
+    seen = attend(site.port)
+    assert sum((each.memory or 0) >> 20 for each in seen.nodes) == 5 * 4096
+    assert [((each.memory or 0) >> 20) // 4096 for each in seen.nodes] == [4, 1], "whole nodes first"
+    assert "queue root.default may hold 20480 MB of memory at most: no more is offered" in seen.notes
+    site.yarn.used = {"memory-mb": 2 * 4096}
+    site.port._observer.limits.forget()
+    assert sum((each.memory or 0) >> 20 for each in attend(site.port).nodes) == 3 * 4096, "others use it too"
+
+
+def test_of_the_queues_memory_some_is_left_for_an_application_master(site: Site) -> None:
+    site.yarn.most_bulk = {"memory-mb": 16384, "vcores": 6}
+    site.port._observer.limits.master = Held(0, 1, 1024)
+    assert sum((each.memory or 0) >> 20 for each in attend(site.port).nodes) == 16384, "none is to come"
+    site.port.submit("job", SPEC)
+    seen = attend(site.port)
+    assert sum((each.memory or 0) >> 20 for each in seen.nodes) == 15360
+    assert sum(each.cpus or 0 for each in seen.nodes) == 5
+
+
+def test_what_a_user_may_hold_of_memory_counts_in_gpus_of_his_largest_job(site: Site) -> None:
+    tree = site.yarn.scheduler()
+    (leaf,) = tree["queues"]["queue"]
+    least = amounts({"yarn.io/gpu": 8, "memory-mb": 30000, "vcores": 64})
+    leaf["capacities"]["queueCapacitiesByPartition"][0]["effectiveMinResource"] = least
+    leaf["userLimitFactor"], site.yarn.tree = 1.0, tree
+    site.port.submit("job", SPEC)
+    assert attend(site.port).caps == {"horae": 7}, "of 4,096 MB each"
+    site.port.submit("large", replace(SPEC, name="large", memory_per_gpu=12288 << 20))
+    assert attend(site.port).caps == {"horae": 2}
+
+
+def test_a_worker_that_is_larger_than_any_container_of_its_queue_is_refused_and_not_tried(site: Site) -> None:
+    """YARN takes such a service, or fails without a word, as often as it is made."""
+    site.port.submit("early", replace(SPEC, name="early", memory_per_gpu=8192 << 20))
+    site.yarn.largest = {"memory-mb": 4096, "vcores": 2, "yarn.io/gpu": 1 << 62}
+    site.port._observer.limits.forget()
+    attend(site.port)
+    why = "memory-mb 8192, 4096 at most; ask for less"
+    with pytest.raises(Never, match=why):
+        site.port.submit("job", replace(SPEC, memory_per_gpu=8192 << 20))
+    with pytest.raises(Never, match="vcores 3, 2 at most"):
+        site.port.submit("job", replace(SPEC, cpus_per_gpu=3))
+    site.port.submit("job", SPEC)
+    with pytest.raises(FixConfiguration, match="memory-mb 8192, 4096 at most"):
+        site.port.start("early", {"n1": 1}, 1)  # it was lowered since
+    assert site.calls["create"] == 0
+
+
+def test_why_a_service_cannot_be_made_is_told_when_its_gang_is_given_up(site: Site) -> None:
+    site.yarn.refuse = TryLater("creating the service h-job: UndeclaredThrowableException (HTTP 500)")
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.now_s += 130.0
+    seen = site.look()
+    assert seen.blocked is not None
+    assert "its service does not run: creating the service h-job: UndeclaredThrowableException" in seen.blocked.text
+
+
+def test_a_queue_that_takes_no_application_is_told(site: Site) -> None:
+    tree = site.yarn.scheduler()
+    tree["queues"]["queue"][0]["state"] = "STOPPED"
+    site.yarn.tree = tree
+    assert "queue root.default is STOPPED: it takes no new application" in attend(site.port).notes
+
+
+def test_a_job_that_runs_is_not_stopped_for_a_shape_that_its_queue_gives_no_more(site: Site) -> None:
+    site.running({"n1": 1})
+    site.yarn.largest = {"memory-mb": 1024}
+    site.port._observer.limits.forget()
+    attend(site.port)
+    with pytest.raises(FixConfiguration, match="more than YARN gives one container"):
+        site.port.reshape("job", {"n1": 2}, 2)
+    assert site.look().state is JobState.RUNNING
+
+
+def test_no_node_is_blamed_for_an_application_master_that_gets_no_container(site: Site) -> None:
+    """Its queue's share for them was used up, and the GPUs of its nodes were kept from everybody, longer each time."""
+    site.yarn.app_state, site.yarn.room = "ACCEPTED", {"n1": 0}
+    site.yarn.diagnostics = "Queue's AM resource limit exceeded."
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.now_s += 130.0
+    seen = site.look()
+    assert seen.blocked is not None
+    assert (
+        "YARN says: Queue's AM resource limit exceeded.; horae is offered 0 GPUs in all for 60 s" in seen.blocked.text
+    )
+    now = attend(site.port)
+    assert ([each.foreign for each in now.nodes], now.caps) == ([0, 0], {"horae": 0})
+
+
+def test_a_queue_that_may_have_all_memory_and_few_gpus_is_at_100_per_cent_and_limited() -> None:
+    """As absolute limits may be: the scheduler tells the largest share as its `maxCapacity`."""
+    whole = {"yarn.io/gpu": 8, "memory-mb": 1000}
+    leaf = {"queueName": "a", "maxCapacity": 100.0, "capacities": capacities({**whole, "yarn.io/gpu": 3})}
+    info = {"type": "capacityScheduler", "capacities": capacities(whole), "queues": {"queue": [leaf]}}
+    found = queues(info).find("a")
+    assert found.limits == {"": {"GPUs": 3}}
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=6),
+    st.integers(0, 60),
+    st.integers(0, 4),
+)
+def test_never_more_memory_than_the_limit_and_all_of_it_that_there_is(
+    parts: list[tuple[int, int, int]], limit: int, size: int
+) -> None:
+    held = {f"n{index}": Held(0, 0, ours) for index, (_, ours, _) in enumerate(parts)}
+    made = [Node(f"n{i}", "v100", g, memory=(ours + spare) << 20) for i, (g, ours, spare) in enumerate(parts)]
+    found = limited(made, held, "memory-mb", limit, {"memory-mb": size}, {each.name for each in made})
+    told = sum((each.memory or 0) >> 20 for each in found)
+    ours = sum(each.memory_mib for each in held.values())
+    assert told == max(ours, min(limit, sum((each.memory or 0) >> 20 for each in made)))
+    assert all((each.memory or 0) >> 20 >= held[each.name].memory_mib for each in found)
+    assert [each.name for each in found] == [each.name for each in made]
 
 
 @given(
@@ -92,7 +215,7 @@ def test_never_more_than_the_limit_and_never_less_than_can_be(
         health = Health.UP if up else Health.DRAIN
         made.append(Node(f"n{index}", "v100", gpus, foreign=min(foreign, gpus), health=health))
         held[f"n{index}"] = Held(min(ours, gpus - made[-1].foreign))
-    found = below(made, held, most)
+    found = below(made, held, most, {each.name for each in made})
     kept = sum(held[each.name].gpus for each in made)
     offered = sum(each.gpus - each.foreign - held[each.name].gpus for each in found if each.health is Health.UP)
     before = sum(each.gpus - each.foreign - held[each.name].gpus for each in made if each.health is Health.UP)
@@ -244,7 +367,7 @@ def test_a_partition_has_limits_of_its_own_and_one_that_lends_is_lent() -> None:
     tree = queues(info)
     horae = tree.find("horae")
     assert (horae.labels, horae.label, horae.most) == (("gpu",), "", 4)
-    assert ceiling(tree, "horae", 0, "gpu") is None
+    assert ceilings(tree, "horae", {}, "gpu") == {}
     reports = [
         NodeReport(f"{host}:1", host, "/r", "RUNNING", "", 4, 0, 8, 0, 1, 0, labels)
         for host, labels in (("n1", ()), ("n2", ("soft",)), ("n3", ("gpu",)), ("n4", ("closed",)))

@@ -54,11 +54,12 @@ def test_without_node_attributes_one_component_takes_all() -> None:
     assert not shapes.covers(record().components, {"n3": 1})
 
 
-def test_what_a_front_end_asks_of_the_service_is_merged_but_not_our_part() -> None:
+def test_what_a_front_end_asks_of_the_service_is_merged() -> None:
+    fpga = {"additional": {"yarn.io/fpga": {"value": 1, "unit": ""}}}
     extra = {
         "yarn.queue": "root.other",
-        "yarn.service": json.dumps({"configuration": {"env": {"A": "1"}, "files": [{"dest_file": "x"}]}, "name": "no"}),
-        "yarn.worker": json.dumps({"artifact": {"id": "image", "type": "DOCKER"}, "number_of_containers": 99}),
+        "yarn.service": json.dumps({"configuration": {"env": {"A": "1"}, "files": [{"dest_file": "x"}]}}),
+        "yarn.worker": json.dumps({"artifact": {"id": "image", "type": "DOCKER"}, "resource": fpga}),
     }
     spec = replace(SPEC, extra=extra)
     shapes.check("train", spec)
@@ -66,8 +67,34 @@ def test_what_a_front_end_asks_of_the_service_is_merged_but_not_our_part() -> No
     assert (body["name"], body["queue"]) == ("h-train", "root.other")
     assert body["configuration"]["env"] == {"A": "1"}
     assert [each["dest_file"] for each in body["configuration"]["files"]] == ["horae.pyz", "launch.sh", "x"]
-    assert body["components"][1]["artifact"]["id"] == "image"
-    assert body["components"][1]["number_of_containers"] == 2
+    worker = body["components"][1]
+    assert (worker["artifact"]["id"], worker["number_of_containers"]) == ("image", 2)
+    assert set(worker["resource"]["additional"]) == {"yarn.io/gpu", "yarn.io/fpga"}
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "word"),
+    [
+        ("yarn.worker", {"resource": {"additional": {"yarn.io/gpu": {"value": 4, "unit": ""}}}}, "yarn.io/gpu"),
+        ("yarn.worker", {"resource": {"additional": {"yarn.io/gpu-a100": {"value": 4}}}}, "yarn.io/gpu-a100"),
+        ("yarn.worker", {"resource": {"memory": "65536"}}, "resource.memory"),
+        ("yarn.worker", {"resource": {"cpus": 32}}, "resource.cpus"),
+        ("yarn.worker", {"resource": {"profile": "huge"}}, "resource.profile"),
+        ("yarn.worker", {"number_of_containers": 99}, "number_of_containers"),
+        ("yarn.worker", {"restart_policy": "NEVER"}, "restart_policy"),
+        ("yarn.worker", {"placement_policy": {}}, "placement_policy"),
+        ("yarn.worker", {"artifact": {"type": "SERVICE", "id": "larger"}}, "artifact.type 'SERVICE'"),
+        ("yarn.service", {"artifact": {"type": "SERVICE", "id": "larger"}}, "artifact.type 'SERVICE'"),
+        ("yarn.service", {"queue": "root.prod"}, "queue"),
+        ("yarn.service", {"components": [{"name": "more"}]}, "components"),
+        ("yarn.service", {"artifact": "image"}, "artifact is no object"),
+        ("yarn.worker", {"resource": {"additional": []}}, "additional is no object"),
+    ],
+)  # fmt: skip
+def test_nothing_that_horae_counts_is_a_jobs_to_say(name: str, asked: object, word: str) -> None:
+    """Each of these reached YARN: GPUs, memory and a queue that no decision knew of."""
+    with pytest.raises(Never, match=re.escape(word)):
+        shapes.check("job", replace(SPEC, extra={name: json.dumps(asked)}))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +105,7 @@ def test_what_a_front_end_asks_of_the_service_is_merged_but_not_our_part() -> No
         ("../up", {}),
         ("job", {"yarn.service": "no json"}),
         ("job", {"yarn.worker": "[]"}),
+        ("job", {"yarn.worker": '{"a":' * 100_000}),
     ],
 )
 def test_what_yarn_can_never_run_is_refused(job: str, extra: dict[str, str]) -> None:

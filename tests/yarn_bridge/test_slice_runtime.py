@@ -281,9 +281,13 @@ def test_an_arbiter_killed_at_any_write_leaves_one_set_of_slices(site: SliceSite
 def test_slices_of_no_job_are_ended_and_those_of_another_bridge_are_not(site: SliceSite) -> None:
     site.port.submit("job", SPEC)
     running(site, {"n1": 1})
-    service = shapes.service_name("job")
+    site.port.submit("gone", replace(SPEC, name="gone"))
+    site.hdfs.delete("/hdfs/jobs/gone")
+    service, gone = shapes.service_name("job"), shapes.service_name("gone")
     strange = {
-        "application_7_0101": app(101, "h-gone-1a2b3c4d/n2/2", id="application_7_0101"),
+        "application_7_0101": app(101, f"{gone}/n2/2", id="application_7_0101"),
+        "application_7_0104": app(104, f"{gone}/n2/2", id="application_7_0104", user="mallory"),
+        "application_7_0105": app(105, "h-never-1a2b3c4d/n2/2", id="application_7_0105", user="mallory"),
         "application_7_0102": app(102, f"{service}/n2/2", id="application_7_0102", tags=("horae-of-another",)),
         "application_7_0103": app(103, f"{service}/n2/2", id="application_7_0103", tags=(ROOT, service)),
     }
@@ -291,11 +295,12 @@ def test_slices_of_no_job_are_ended_and_those_of_another_bridge_are_not(site: Sl
     site.manager.given |= {key: [] for key in strange}
     site.manager.given["application_7_0103"] = site.manager.containers("application_7_0103", "appattempt_7_0103_000001")
     seen = site.port.observe()
-    assert [(due.job, due.stray) for due in seen.due if "h-gone-1a2b3c4d" in due.what] == [("application_7_0101", True)]
+    assert [(due.job, due.stray) for due in seen.due if due.stray] == [("application_7_0101", True)]
     assert site.manager.listed["application_7_0101"].state == "RUNNING", "looking ends nothing"
     attend(site.port)
     states = {key: site.manager.listed[key].state for key in strange}
     assert (states["application_7_0101"], states["application_7_0102"]) == ("KILLED", "RUNNING")
+    assert {states["application_7_0104"], states["application_7_0105"]} == {"RUNNING"}, "whoever takes our names"
 
 
 def test_what_an_idle_job_holds_is_taken_back(site: SliceSite) -> None:

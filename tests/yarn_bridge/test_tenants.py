@@ -9,7 +9,7 @@ import pytest
 
 from horae.port import FixConfiguration, JobState, Never, TryLater, attend
 from policy.model import BadInput
-from tests.yarn_bridge.memory_site import SPEC, Site, gpu_resource
+from tests.yarn_bridge.memory_site import SPEC, Site, amounts
 from yarn_bridge.clients.queues import queues
 from yarn_bridge.jobs.room import Holding, caps
 from yarn_bridge.options import parse_options
@@ -17,25 +17,30 @@ from yarn_bridge.options import parse_options
 VISION, SPEECH = "root.gpu.vision", "root.gpu.speech"
 
 
-def queue(name: str, share: float, *children: dict[str, Any], most: int | None = None, **more: Any) -> dict[str, Any]:
+WHOLE = {"yarn.io/gpu": 16, "memory-mb": 65536, "vcores": 32}
+
+
+def gpus(number: int) -> dict[str, Any]:
+    return amounts({"yarn.io/gpu": number})
+
+
+def queue(name: str, share: float, *children: dict[str, Any], most: int = 16, **more: Any) -> dict[str, Any]:
+    """`more`: used, least and bulk (memory and cores that it may hold), the rest as the scheduler says it."""
     limits = {
-        "effectiveMinResource": gpu_resource(more.pop("least", 0)),
-        "effectiveMaxResource": gpu_resource(most or 0),
+        "effectiveMinResource": gpus(more.pop("least", 0)),
+        "effectiveMaxResource": amounts(WHOLE | {"yarn.io/gpu": most} | more.pop("bulk", {})),
     }
-    usage = {"resourceUsagesByPartition": [{"used": gpu_resource(more.pop("used", 0))}]}
-    found = {
-        "queueName": name,
-        "capacity": share,
-        "maxCapacity": 100.0 if most is None else 50.0,
-        "capacities": {"queueCapacitiesByPartition": [limits]},
-        "resources": usage,
-        **more,
-    }
+    usage = {"resourceUsagesByPartition": [{"used": gpus(more.pop("used", 0))}]}
+    capacities = {"queueCapacitiesByPartition": [limits]}
+    found = {"queueName": name, "capacity": share, "capacities": capacities, "resources": usage, **more}
     return {**found, "queues": {"queue": list(children)}} if children else found
 
 
 def scheduler(*queued: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "capacityScheduler", "queueName": "root", "queues": {"queue": list(queued)}}
+    parts = [{"partitionName": "", "effectiveMaxResource": amounts(WHOLE)}]
+    parts += [{"partitionName": "gpu", "effectiveMaxResource": gpus(16)}]
+    whole = {"queueCapacitiesByPartition": parts}
+    return {"type": "capacityScheduler", "queueName": "root", "capacities": whole, "queues": {"queue": list(queued)}}
 
 
 TREE = scheduler(queue("gpu", 80, queue("vision", 75, most=5), queue("speech", 25)), queue("default", 20))
@@ -142,7 +147,7 @@ def test_what_a_tenant_may_hold() -> None:
     options = parse_options(
         {"resource_manager": ["http://r:1"], "webhdfs": ["http://n:1"], "tenants": "queue", "queue": "g"}
     )
-    a = queue("a", 50, queue("x", 50, most=6, used=5), queue("y", 50, most=None), most=7, used=6)
+    a = queue("a", 50, queue("x", 50, most=6, used=5), queue("y", 50), most=7, used=6)
     b = queue("b", 50, least=4, userLimitFactor=0.5)
     tree = queues(scheduler(queue("g", 100, a, b, most=1)))
     held = (Holding("alice", "root.g.a.x", "root.g.a.x", 3), Holding("bob", "root.g.b", "root.g.b", 0))
@@ -168,13 +173,13 @@ def test_the_option() -> None:
 def test_what_is_used_below_a_queue_that_does_not_tell_is_the_sum_of_its_children() -> None:
     def labelled(name: str, used: int) -> dict[str, Any]:
         leaf = queue(name, 50, used=1)
-        part = {"partitionName": "gpu", "maxCapacity": 50.0, "effectiveMaxResource": gpu_resource(6)}
+        part = {"partitionName": "gpu", "effectiveMaxResource": gpus(6)}
         leaf["capacities"]["queueCapacitiesByPartition"].append(part)
-        leaf["resources"]["resourceUsagesByPartition"].append({"partitionName": "gpu", "used": gpu_resource(used)})
+        leaf["resources"]["resourceUsagesByPartition"].append({"partitionName": "gpu", "used": gpus(used)})
         return leaf
 
     parent = queue("g", 100, labelled("a", 2), labelled("b", 3))
-    part = {"partitionName": "gpu", "maxCapacity": 50.0, "effectiveMaxResource": gpu_resource(8)}
+    part = {"partitionName": "gpu", "effectiveMaxResource": gpus(8)}
     parent["capacities"]["queueCapacitiesByPartition"].append(part)
     found = queues(scheduler(parent)).find("g")
     assert (found.used, found.limit("gpu")) == (2, (8, 5))

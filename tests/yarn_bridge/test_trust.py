@@ -6,6 +6,7 @@ import json
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -255,6 +256,26 @@ def test_no_checkpoint_address_is_followed_to_another_host(site: Site) -> None:
         site.calls.clear()
         assert site.port.files.newest(record, replace(SPEC, checkpoint=url)) is None
         assert not site.calls
+
+
+def test_a_mounted_checkpoint_is_looked_up_where_it_is_and_another_nameservices_nowhere(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the arbiter's own Hadoop configuration."""
+    table = "fs.viewfs.mounttable.shop.link."
+    values = {f"{table}/user": "hdfs://ns1/hdfs", f"{table}/far": "hdfs://ns2/hdfs", f"{table}/s3": "s3a://b/x",
+              "dfs.nameservices": "ns1,ns2", "dfs.namenode.http-address.ns1": "nn:9870",
+              "dfs.namenode.http-address.ns2": "other:9870"}  # fmt: skip
+    listed = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in values.items())
+    (tmp_path / "core-site.xml").write_text(f"<configuration>{listed}</configuration>")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setattr(site.hdfs, "access", SimpleNamespace(urls=("http://nn:9870",)), raising=False)
+    record, asked = Record("job", "alice", "s", 0.0), []
+    monkeypatch.setattr(site.hdfs, "some", lambda path, most: asked.append(path) or [])
+    for url in ("viewfs://shop/user/ck", "hdfs://ns1/hdfs/two", "viewfs://shop/far/ck", "hdfs://ns2/hdfs/ck",
+                "viewfs://shop/s3/ck", "viewfs://unknown/ck", "viewfs://shop/nowhere", "hdfs://[bad"):  # fmt: skip
+        assert site.port.files.newest(record, replace(SPEC, checkpoint=url)) is None
+    assert asked == ["/hdfs/ck", "/hdfs/two"]
 
 
 def test_a_folder_that_hangs_is_waited_for_a_little_and_once() -> None:

@@ -8,7 +8,7 @@ scheduler's shares are of the parent; what is guaranteed and pending is counted 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import floor
 from typing import Any
@@ -19,6 +19,9 @@ from yarn_bridge.clients.http import understood
 from yarn_bridge.clients.records import gpus_in, many, resources
 
 CAPACITY, FAIR = "capacity", "fair"
+#: resource -> amount: GPUs under whatever names, memory in MiB, virtual cores
+Amounts = Mapping[str, int]
+GPUS, MEMORY, CORES = "GPUs", "memory-mb", "vcores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +30,36 @@ class Queue:
     state: str  #: RUNNING, STOPPED, DRAINING
     weight: float  #: share among its siblings: per cent, weight, or GPUs of its steady fair share
     guaranteed: Gpus  #: GPUs it gets back when it wants them
-    most: Gpus | None  #: GPUs it may hold at most in the default partition; None: no limit of its own
-    used: Gpus  #: in the default partition
     pending: Gpus
     policy: str  #: fifo, fair, drf, ...
     preemptable: bool  #: another queue may take its containers
     labels: tuple[str, ...]
     children: tuple[Queue, ...]
-    user_most: Gpus | None = None  #: GPUs that one user of weight 1 may hold in it; None: no limit of its own
     label: str = ""  #: partition of containers that ask for none; "": the default one
-    elsewhere: Mapping[str, tuple[Gpus | None, Gpus]] = field(default_factory=lambda: EMPTY)  #: partition -> most, used
     among_users: bool = False  #: its users may take containers from each other
     reserved: int = 0  #: containers that wait and have a node kept for them, where nobody else gets anything
+    #: by partition, the default one's under "": the most that it may hold, of what it may hold less of than there is
+    limits: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)
+    usage: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)  #: by partition
+    per_user: Amounts = field(default_factory=lambda: EMPTY)  #: what one user of weight 1 may hold; {}: no limit
+    largest: Amounts = field(default_factory=lambda: EMPTY)  #: the most that one container in it may have; {}: not told
 
-    def limit(self, label: str) -> tuple[Gpus | None, Gpus]:
-        """(most, used) in a partition."""
-        return self.elsewhere.get(label, (None, 0)) if label else (self.most, self.used)
+    def limit(self, label: str, what: str = GPUS) -> tuple[int | None, int]:
+        """(most, used) in a partition. None: no limit of its own."""
+        return self.limits.get(label, EMPTY).get(what), self.usage.get(label, EMPTY).get(what, 0)
+
+    @property
+    def most(self) -> Gpus | None:
+        """GPUs it may hold at most in the default partition."""
+        return self.limit("")[0]
+
+    @property
+    def used(self) -> Gpus:
+        return self.limit("")[1]
+
+    @property
+    def user_most(self) -> Gpus | None:
+        return self.per_user.get(GPUS)
 
     @property
     def name(self) -> str:
@@ -117,7 +134,7 @@ def queues(info: Mapping[str, Any]) -> Queues:
     kind = str(info.get("type", ""))
     with understood("reading the queues"):
         if kind == "capacityScheduler":
-            return Queues(CAPACITY, _capacity(info, "root"))
+            return Queues(CAPACITY, _capacity(info, "root", _by_label(info, "effectiveMaxResource")))
         if kind == "fairScheduler":
             return Queues(FAIR, _fair(info.get("rootQueue") or {}))
     raise BadInput(
@@ -128,33 +145,55 @@ def queues(info: Mapping[str, Any]) -> Queues:
     )
 
 
-def _capacity(value: Mapping[str, Any], path: str) -> Queue:
+def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts]) -> Queue:
+    """`whole`: what there is, by partition."""
     children = tuple(
-        _capacity(each, f"{path}.{each['queueName']}") for each in many((value.get("queues") or {}).get("queue"))
+        _capacity(each, f"{path}.{each['queueName']}", whole) for each in many((value.get("queues") or {}).get("queue"))
     )
-    shares = _by_partition(value, "capacities", "queueCapacitiesByPartition")
+    least = _sum(_by_label(value, "effectiveMinResource").values())
+    most = _by_label(value, "effectiveMaxResource")
     usage = _by_partition(value, "resources", "resourceUsagesByPartition")
-    guaranteed = _sum(shares, "effectiveMinResource")
-    parts = {str(each.get("partitionName") or ""): each for each in shares}
-    used = _used(usage, children)
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
         weight=_weight(value),
-        guaranteed=guaranteed,
-        most=_most(parts.get("", {}), value),
-        used=used[""],
-        pending=_sum(usage, "pending") or sum(child.pending for child in children),
+        guaranteed=least[GPUS],
+        pending=sum(_gpus(each, "pending") for each in usage) or sum(child.pending for child in children),
         policy=str(value.get("orderingPolicyInfo") or "fifo"),
         preemptable=not value.get("preemptionDisabled", True),
         labels=tuple(str(each) for each in many(value.get("nodeLabels"))),
         children=children,
-        user_most=_user_most(guaranteed, value.get("userLimitFactor")),
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
-        elsewhere={label: (_most(each, each), used[label]) for label, each in parts.items() if label},
         among_users=not value.get("intraQueuePreemptionDisabled", True),
         reserved=int(value.get("reservedContainers", 0)),
+        limits={label: _limits(amounts, whole.get(label, EMPTY)) for label, amounts in most.items()},
+        usage=_used(usage, children),
+        per_user=_per_user(least, value.get("userLimitFactor")),
+        largest=resources(value.get("maximumAllocation")),
     )
+
+
+def _by_label(value: Mapping[str, Any], key: str) -> dict[str, Amounts]:
+    parts = _by_partition(value, "capacities", "queueCapacitiesByPartition")
+    return {str(each.get("partitionName") or ""): _amounts(each.get(key)) for each in parts}
+
+
+def _amounts(value: Any) -> Amounts:
+    told = resources(value)
+    return {GPUS: gpus_in(told), MEMORY: told.get(MEMORY, 0), CORES: told.get(CORES, 0)}
+
+
+def _sum(parts: Iterable[Amounts]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for each in parts:
+        found.update(each)
+    return found
+
+
+def _limits(most: Amounts, whole: Amounts) -> Amounts:
+    """What a queue may have less of than there is. Its `maxCapacity` is the largest of its shares, so that a queue with
+    absolute limits may have all of the memory and few GPUs, at 100 per cent."""
+    return {name: amount for name, amount in most.items() if amount < whole.get(name, 0)}
 
 
 def _by_partition(value: Mapping[str, Any], section: str, rows: str) -> list[Any]:
@@ -167,47 +206,38 @@ def _weight(value: Mapping[str, Any]) -> float:
     return weight if weight > 0 else float(value.get("capacity", 0.0))
 
 
-def _used(usage: list[Any], children: tuple[Queue, ...]) -> Counter[str]:
-    """GPUs by partition, as told; else the sum of the children's."""
-    found: Counter[str] = Counter()
-    for child in children:
-        found.update({"": child.used, **{label: used for label, (_, used) in child.elsewhere.items()}})
-    told = {str(each.get("partitionName") or ""): _gpus(each, "used") for each in usage}
-    found.update({label: gpus - found[label] for label, gpus in told.items() if gpus})
-    return found
+def _used(usage: list[Any], children: tuple[Queue, ...]) -> dict[str, Amounts]:
+    """By partition, as told; else the sum of the children's."""
+    labels = {label for child in children for label in child.usage}
+    found: dict[str, Amounts] = {label: _sum(child.usage.get(label, EMPTY) for child in children) for label in labels}
+    told = {str(each.get("partitionName") or ""): _amounts(each.get("used")) for each in usage}
+    return found | {label: amounts for label, amounts in told.items() if any(amounts.values())}
 
 
-def _most(partition: Mapping[str, Any], share: Mapping[str, Any]) -> Gpus | None:
-    return _gpus(partition, "effectiveMaxResource") if float(share.get("maxCapacity", 100.0)) < 100.0 else None
-
-
-def _user_most(guaranteed: Gpus, factor: Any) -> Gpus | None:
-    """Of the queue's capacity, whatever of the others' is free; one at least, as the scheduler has it."""
-    return None if factor is None or float(factor) < 0 else max(floor(guaranteed * float(factor)), 1)
+def _per_user(guaranteed: Amounts, factor: Any) -> Amounts:
+    """Of the queue's capacity, whatever of the others' is free; one GPU at least, as the scheduler has it."""
+    if factor is None or float(factor) < 0:
+        return {}
+    found = {name: floor(amount * float(factor)) for name, amount in guaranteed.items()}
+    return {**found, GPUS: max(found.get(GPUS, 0), 1)}
 
 
 def _fair(value: Mapping[str, Any]) -> Queue:
     # Weights are not told; the steady share is what they come to. "No limit" reads as the whole cluster.
-    steady = gpus_in(resources(value.get("steadyFairResources")))
-    most = gpus_in(resources(value.get("maxResources")))
-    used = gpus_in(resources(value.get("usedResources")))
+    steady, used = (_amounts(value.get(key))[GPUS] for key in ("steadyFairResources", "usedResources"))
     return Queue(
         path=str(value.get("queueName") or "root"),
         state="RUNNING",
         weight=float(steady),
         guaranteed=steady,
-        most=most if most < gpus_in(resources(value.get("clusterResources"))) else None,
-        used=used,
-        pending=max(gpus_in(resources(value.get("demandResources"))) - used, 0),
+        pending=max(_amounts(value.get("demandResources"))[GPUS] - used, 0),
         policy=str(value.get("schedulingPolicy") or "").lower(),
         preemptable=bool(value.get("preemptable", False)),
         labels=(),
         children=tuple(_fair(each) for each in many((value.get("childQueues") or {}).get("queue"))),
+        limits={"": _limits(_amounts(value.get("maxResources")), _amounts(value.get("clusterResources")))},
+        usage={"": _amounts(value.get("usedResources"))},
     )
-
-
-def _sum(partitions: list[Any], key: str) -> Gpus:
-    return sum(_gpus(each, key) for each in partitions)
 
 
 def _gpus(partition: Mapping[str, Any], key: str) -> Gpus:

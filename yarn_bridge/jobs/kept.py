@@ -60,6 +60,10 @@ class Kept:
         data = self._hdfs.document(f"{self.path}/{SPECS}/{job}")
         return None if data is None else spec_json.decode(data)
 
+    def jobs(self) -> list[JobId]:
+        """All that were ever handed in."""
+        return [each.name for each in self._hdfs.entries(f"{self.path}/{RECORDS}")]
+
     def add(self, record: Record, spec: JobSpec) -> None:
         """The record last: a specification alone is nobody's job. Raises Exists where the job is known."""
         specs, records = f"{self.path}/{SPECS}", f"{self.path}/{RECORDS}"

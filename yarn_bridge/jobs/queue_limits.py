@@ -4,12 +4,13 @@ now and then: it changes with a refresh only."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
 from policy.model import BadInput, Gpus
-from yarn_bridge.clients.queues import Queue, Queues, queues
+from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
-from yarn_bridge.jobs.room import Ceiling, Holding, caps, ceiling
+from yarn_bridge.jobs.room import Ceiling, Held, Holding, caps, ceilings
 from yarn_bridge.options import BY_QUEUE, Options
 
 #: what others use in the queue is as old as this at most
@@ -25,7 +26,8 @@ class QueueLimits:
         self._queues: Queues | None = None
         self._managed: Queue | None = None
         self._held: Sequence[Holding] = ()  #: by our jobs, when that was asked
-        self._at: Mapping[str, Gpus] = {}  #: the same, by node
+        self._at: Mapping[str, Held] = {}  #: the same, by node
+        self.master = Held(0, 1, 0)  #: what YARN gives to an application beside its workers
         self.exclusive: frozenset[str] = frozenset()  #: labels of partitions that lend nothing
         self.why = ""  #: why they are not known, or not anew
         self._gone = ""  #: that there is no such queue any more: nothing can be started in it
@@ -34,7 +36,7 @@ class QueueLimits:
         """Ask at the next chance."""
         self._asked_s = float("-inf")
 
-    def look(self, held: Sequence[Holding], at: Mapping[str, Gpus], labels: bool, now_s: float) -> None:
+    def look(self, held: Sequence[Holding], at: Mapping[str, Held], labels: bool, now_s: float) -> None:
         """Ask again where it is time. `held`, `at`: by our jobs, and by node; `labels`: some nodes have one. Where
         queues are tenants, raises TryLater or FixConfiguration as long as there is no answer: nobody could be told
         apart."""
@@ -50,17 +52,32 @@ class QueueLimits:
         """The leaf queues that jobs may be in; none where nobody could tell yet."""
         return () if self._managed is None else tuple(self._managed.leaves())
 
-    def ceiling(self, label: str = "", within: Collection[str] | None = None) -> Ceiling | None:
-        """In the partition of this label, which has the nodes `within`. None where there is no limit, or nobody could
-        tell yet, or jobs are elsewhere: a limit of one queue says nothing about another's jobs."""
+    def ceilings(self, label: str, within: Collection[str], begins: bool) -> dict[str, Ceiling]:
+        """By resource, in the partition of this label, which has the nodes `within`. None where there is no limit, or
+        nobody could tell yet, or jobs are elsewhere: a limit of one queue says nothing about another's jobs. `begins`:
+        an application more may come."""
         if self._gone:
-            return Ceiling(0, self._gone)
-        if self._queues is None:
-            return None
-        if self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held):
-            return None
-        ours = sum(gpus for node, gpus in self._at.items() if within is None or node in within)
-        return ceiling(self._queues, self._options.queue, ours, label)
+            return {GPUS: Ceiling(0, self._gone)}
+        elsewhere = self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held)
+        if self._queues is None or elsewhere:
+            return {}
+        ours = [each for node, each in self._at.items() if node in within]
+        found = ceilings(self._queues, self._options.queue, _sum(ours), label)
+        master = _sum([self.master] if begins else [])
+        return {what: replace(each, most=max(each.most - master[what], 0)) for what, each in found.items()}
+
+    def too_large(self, queue: str, worker: Amounts) -> str:
+        """Why no container of this size is given in this leaf queue, whatever is free; "" where it is, or nobody tells.
+        An application that asks for one fails, or asks for ever."""
+        if self._queues is None or self._gone:
+            return ""
+        try:
+            most = self._queues.find(queue).largest
+        except BadInput:
+            return ""
+        over = [name for name, amount in worker.items() if amount > most.get(name, amount)]
+        found = [f"{name} {worker[name]}, {most[name]} at most" for name in over]
+        return f"a worker has more than YARN gives one container in queue {queue}: {', '.join(found)}" if found else ""
 
     def caps(self, held: Sequence[Holding]) -> dict[str, Gpus]:
         """By tenant. `held`: now; what others use is as it was when that was asked."""
@@ -68,7 +85,7 @@ class QueueLimits:
             return {}
         asked = {(each.owner, each.queue) for each in self._held}
         new = tuple(each for each in held if (each.owner, each.queue) not in asked)
-        return caps(self._queues, (*self._held, *new), self._options)
+        return caps(self._queues, (*self._held, *new), self._options, held)
 
     def kept_for_others(self) -> str:
         """Whose containers keep nodes for themselves while they wait, outside Horae's queue; "" for nobody's. YARN does
@@ -98,7 +115,7 @@ class QueueLimits:
             return ()
         return self._queues.tenants(self._managed)
 
-    def _ask(self, held: Sequence[Holding], at: Mapping[str, Gpus], labels: bool) -> None:
+    def _ask(self, held: Sequence[Holding], at: Mapping[str, Held], labels: bool) -> None:
         self.why = self._gone = ""
         try:
             found = queues(self._manager.scheduler())
@@ -111,3 +128,11 @@ class QueueLimits:
         except BadInput as error:
             self._gone = str(error)
         self._queues, self._held, self._at = found, held, dict(at)
+
+
+def _sum(held: Sequence[Held]) -> dict[str, int]:
+    return {
+        GPUS: sum(each.gpus for each in held),
+        MEMORY: sum(each.memory_mib for each in held),
+        CORES: sum(each.cpus for each in held),
+    }

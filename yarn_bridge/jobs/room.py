@@ -8,18 +8,20 @@ was right by what could be known.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from horae.port import backoff_s
 from horae.spec import JobSpec
-from policy.model import Gpus, Health, Node
-from yarn_bridge.clients.queues import Queue, Queues
+from policy.model import EMPTY, Gpus, Health, Node
+from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.shapes import queue_of, worker_size
 from yarn_bridge.options import BY_QUEUE, Options
 
 #: how long a GPU that a gang did not get is not offered, for the first time; twice as long each next time
 PAUSE_S, LONGEST_S = 60.0, 1800.0
+_WORDS = {GPUS: "GPUs", MEMORY: "MB of memory", CORES: "virtual cores"}
+_ONE = {GPUS: 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +55,24 @@ def given(memory_mib: int, least_mib: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The most GPUs that our jobs may hold in all, and who says so."""
+    """The most that our jobs may hold in all, and who says so."""
 
-    gpus: Gpus
+    most: int
     text: str
 
 
-def ceiling(queues: Queues, name: str, ours: Gpus, label: str = "") -> Ceiling | None:
-    """Of a queue and all above it, in the partition of this label; what others use there is not ours to use. None: no
-    limit of theirs."""
-    found: Ceiling | None = None
+def ceilings(queues: Queues, name: str, ours: Amounts, label: str = "") -> dict[str, Ceiling]:
+    """By resource: of a queue and all above it, in the partition of this label; what others use there is not ours to
+    use. What has no limit of theirs is left out."""
+    found: dict[str, Ceiling] = {}
+    where = f" in partition {label}" if label else ""
     for queue in queues.above(queues.find(name).path):
-        most, used = queue.limit(label)
-        if most is None:
-            continue
-        others = max(used - ours, 0)
-        left = max(most - others, 0)
-        if found is None or left < found.gpus:
-            beside = f", and others use {others} of them" if others else ""
-            where = f" in partition {label}" if label else ""
-            found = Ceiling(left, f"queue {queue.path} may hold {most} GPUs at most{where}{beside}")
+        for what, most in queue.limits.get(label, EMPTY).items():
+            others = max(queue.usage.get(label, EMPTY).get(what, 0) - ours.get(what, 0), 0)
+            left = max(most - others, 0)
+            if what not in found or left < found[what].most:
+                beside = f", and others use {others} of them" if others else ""
+                found[what] = Ceiling(left, f"queue {queue.path} may hold {most} {_WORDS[what]} at most{where}{beside}")
     return found
 
 
@@ -84,9 +84,10 @@ class Holding:
     tenant: str
     queue: str
     gpus: Gpus
+    size: Amounts = field(default_factory=lambda: _ONE)  #: of each GPU with its memory and cores; {}: it holds no more
 
 
-def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options) -> tuple[Holding, ...]:
+def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib: int = 0) -> tuple[Holding, ...]:
     """Of all jobs, those too that hold nothing."""
     return tuple(
         Holding(
@@ -94,45 +95,109 @@ def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options) -> tuple[
             spec.tenant or record.owner,
             queue_of(spec, options),
             0 if record.phase is Phase.IDLE else sum(record.claims.values()),
+            {} if record.outcome.ended and record.phase is Phase.IDLE else _size(record, spec, options, least_mib),
         )
         for record, spec in jobs
     )
 
 
-def caps(queues: Queues, held: Sequence[Holding], options: Options) -> dict[str, Gpus]:
+def _size(record: Record, spec: JobSpec, options: Options, least_mib: int) -> Amounts:
+    cpus, memory_mib = worker_size(spec, options)
+    each = record.each or 1
+    return {GPUS: 1, MEMORY: -(-given(memory_mib, least_mib) // each), CORES: -(-cpus // each)}
+
+
+def caps(queues: Queues, held: Sequence[Holding], options: Options, now: Sequence[Holding] = ()) -> dict[str, Gpus]:
     """The most GPUs that each tenant may hold; those without a limit of their own are left out.
 
     A queue as tenant: the least of the maxima up to the managed queue, less what others use there, and not more than
-    its users may have together. A user as tenant: the queue's limit for one user. `held`: when the queues were asked.
+    its users may have together. A user as tenant: the queue's limit for one user. Limits of memory and cores count as
+    so many GPUs as the tenant's largest job could have within them. `held`: when the queues were asked; `now`: jobs of
+    whose sizes are to count as well.
     """
-    managed = queues.find(options.queue)
+    managed, all_jobs = queues.find(options.queue), (*held, *now)
+    limits: dict[str, list[Gpus]] = {}
     if options.tenants != BY_QUEUE:
         own = {each.owner for each in held if each.tenant == each.owner and each.queue == options.queue}
-        return {} if managed.user_most is None else dict.fromkeys(sorted(own), managed.user_most)
-    limits = {leaf.path: _limits(queues, managed, leaf, held) for leaf in managed.leaves()}
-    return {path: min(found) for path, found in limits.items() if found}
+        for owner in sorted(own):
+            limits[owner] = _fitting(managed.per_user, [each for each in all_jobs if each.owner == owner])
+    else:
+        for leaf in managed.leaves():
+            mine = [each for each in all_jobs if each.queue == leaf.path]
+            below = [each for each in queues.above(leaf.path) if len(each.path) > len(managed.path)]
+            limits[leaf.path] = [most for queue in below for most in _fitting(_left(queue, held), mine)]
+            limits[leaf.path] += _of_users(leaf, mine)
+    return {tenant: min(found) for tenant, found in limits.items() if found}
 
 
-def _limits(queues: Queues, managed: Queue, leaf: Queue, held: Sequence[Holding]) -> list[Gpus]:
-    found = [
-        max(queue.most - max(queue.used - _ours(queue.path, held), 0), 0)
-        for queue in queues.above(leaf.path)
-        if queue.most is not None and len(queue.path) > len(managed.path)
-    ]
-    users = {each.owner for each in held if each.queue == leaf.path}
-    return [*found, leaf.user_most * len(users)] if leaf.user_most is not None and users else found
+def _of_users(leaf: Queue, mine: Sequence[Holding]) -> list[Gpus]:
+    """What all of its users may have together."""
+    users = {each.owner for each in mine}
+    found = [_fitting(leaf.per_user, [each for each in mine if each.owner == user]) for user in users]
+    return [sum(min(each) for each in found)] if found and all(found) else []
 
 
-def _ours(path: str, held: Sequence[Holding]) -> Gpus:
-    return sum(each.gpus for each in held if each.queue == path or each.queue.startswith(f"{path}."))
+def _left(queue: Queue, held: Sequence[Holding]) -> Amounts:
+    """What our jobs below it may hold, by its own limits alone."""
+    there = [each for each in held if f"{each.queue}.".startswith(f"{queue.path}.")]
+    limits, used = queue.limits.get("", EMPTY), queue.usage.get("", EMPTY)
+    ours = {what: sum(each.gpus * each.size.get(what, 0) for each in there) for what in limits}
+    return {what: most - max(used.get(what, 0) - ours[what], 0) for what, most in limits.items()}
 
 
-def below(
-    nodes: Sequence[Node], held: Mapping[str, Held], most: Gpus, within: Collection[str] | None = None
+def largest(held: Sequence[Holding]) -> Amounts:
+    """What goes with a GPU of whichever job wants most of each."""
+    sizes = [each.size for each in held]
+    return {what: max(size.get(what, 0) for size in sizes) for what in {what for size in sizes for what in size}}
+
+
+def _fitting(amounts: Amounts, held: Sequence[Holding]) -> list[Gpus]:
+    """By each of these limits, how many GPUs of the largest of these jobs."""
+    size = {**_ONE, **largest(held)}
+    return [max(amount, 0) // size[what] for what, amount in amounts.items() if size.get(what)]
+
+
+def limited(
+    nodes: Sequence[Node], held: Mapping[str, Held], what: str, most: int, size: Amounts, within: Collection[str]
 ) -> tuple[Node, ...]:
+    """The nodes with so much of this resource taken out of what is free that it and ours are `most`, `within` these.
+
+    The limit is on a sum and policies know of nodes alone, so memory and cores are shared out: first to each node what
+    its free GPUs need for jobs of this `size` (with each GPU), the node with the most of them first, then the rest.
+    """
+    if what == GPUS:
+        return below(nodes, held, most, within)
+    about = sorted((each for each in nodes if each.name in within), key=lambda node: (-_free(node, held), node.name))
+    ours = {each.name: _amount(held.get(each.name, Held()), what) for each in about}
+    spare = {each.name: max(_there(each, what) - ours[each.name], 0) for each in about}
+    left = max(most - sum(ours.values()), 0)
+    kept = dict.fromkeys(spare, 0)
+    for wanted in ({each.name: _free(each, held) * size.get(what, 0) for each in about}, spare):
+        for name in kept:
+            more = min(max(min(spare[name], wanted[name]) - kept[name], 0), left)
+            kept[name], left = kept[name] + more, left - more
+    return tuple(_with(each, what, ours[each.name] + kept[each.name]) if each.name in kept else each for each in nodes)
+
+
+def _amount(held: Held, what: str) -> int:
+    return held.memory_mib if what == MEMORY else held.cpus
+
+
+def _there(node: Node, what: str) -> int:
+    return int(node.cpus or 0) if what == CORES else (node.memory or 0) >> 20
+
+
+def _with(node: Node, what: str, amount: int) -> Node:
+    """With at most so much."""
+    if amount >= _there(node, what):
+        return node
+    return replace(node, cpus=float(amount)) if what == CORES else replace(node, memory=amount << 20)
+
+
+def below(nodes: Sequence[Node], held: Mapping[str, Held], most: Gpus, within: Collection[str]) -> tuple[Node, ...]:
     """The nodes with so many free GPUs taken out that ours and the free ones are `most`; whole nodes are kept.
-    `within`: the nodes that the limit is about; None: all."""
-    about = [each for each in nodes if within is None or each.name in within]
+    `within`: the nodes that the limit is about."""
+    about = [each for each in nodes if each.name in within]
     free = {each.name: _free(each, held) for each in about}
     ours = sum(min(at.gpus, each.gpus) for each in about if (at := held.get(each.name)) is not None)
     surplus = ours + sum(free.values()) - most

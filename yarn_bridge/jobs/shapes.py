@@ -22,7 +22,7 @@ from horae.elastic import protocol
 from horae.port import FixConfiguration, JobId, Never
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation
-from yarn_bridge.clients.records import GPU
+from yarn_bridge.clients.records import GPU, gpus_in
 from yarn_bridge.jobs.record import Record
 from yarn_bridge.options import BY_QUEUE, Options
 
@@ -33,6 +33,14 @@ HOST_ATTRIBUTE = "nm.yarn.io/host"
 #: a worker's end never holds its GPU: a new container is asked for, and the bridge decides what the gang does
 RESTART = "ON_FAILURE"
 EXTRA_QUEUE, EXTRA_SERVICE, EXTRA_WORKER = "yarn.queue", "yarn.service", "yarn.worker"
+#: What a job may say of its service and of each worker, in the Services API's words. All else would be what Horae
+#: counts: GPUs, memory and cores of a worker, how many there are, where, in which queue.
+WORDS = {
+    EXTRA_SERVICE: ("artifact", "configuration", "docker_client_config", "kerberos_principal"),
+    EXTRA_WORKER: ("artifact", "configuration", "resource", "run_privileged_container"),
+}
+#: an artifact of another kind stands for components of another service's
+ARTIFACTS = ("DOCKER", "TARBALL")
 
 
 def service_name(job: JobId) -> str:
@@ -45,12 +53,36 @@ def check(job: JobId, spec: JobSpec) -> None:
     """Raises Never for what YARN can never run."""
     if not JOB_ID.fullmatch(job):
         raise Never(f"{job!r} cannot be a job's id on YARN: letters, digits and ._+@=- only, at most 200")
-    for name in (EXTRA_SERVICE, EXTRA_WORKER):
-        _part(spec, name)
+    for name, words in WORDS.items():
+        _check_part(job, name, _part(spec, name), words)
     if spec.command == ():
         raise Never(f"{job} has no command")
     if spec.typed is not None:
         raise Never("a job's containers on YARN are other machines: they cannot read the environment it was typed in")
+
+
+def _check_part(job: JobId, name: str, part: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Raises Never for a word that would give a worker what nobody counts."""
+    artifact, resource = (_object(part, f"{job}: extra.{name}", word) for word in ("artifact", "resource"))
+    more = _object(resource, f"{job}: extra.{name}.resource", "additional")
+    kind = artifact.get("type", ARTIFACTS[0])
+    known = f"a job may say {', '.join(words)}"
+    size = "a worker has what the job's own memory_per_gpu and cpus_per_gpu say"
+    refused = {
+        **dict.fromkeys(part.keys() - set(words), known),
+        **({} if kind in ARTIFACTS else {f"artifact.type {kind!r}": f"one of {', '.join(ARTIFACTS)}"}),
+        **{f"resource.{word}": size for word in resource.keys() - {"additional"}},
+        **{f"resource.additional.{word}": "a worker has the GPUs of its grant" for word in more if gpus_in({word: 1})},
+    }
+    for word, remedy in sorted(refused.items()):
+        raise Never(f"{job}: extra.{name} must not say {word}: {remedy}")
+
+
+def _object(value: Mapping[str, Any], where: str, name: str) -> Mapping[str, Any]:
+    found = value.get(name, {})
+    if not isinstance(found, Mapping):
+        raise Never(f"{where}.{name} is no object: {str(found)[:60]!r}")
+    return found
 
 
 def components_for(nodes: Sequence[str], exact: bool) -> tuple[tuple[str, str], ...]:
@@ -228,7 +260,7 @@ def _part(spec: JobSpec, name: str) -> Mapping[str, Any]:
         return {}
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise Never(f"extra.{name} is not a JSON object: {text[:60]!r}")

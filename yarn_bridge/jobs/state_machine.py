@@ -63,6 +63,7 @@ class Facts:
     unreadable: str = ""  #: why the service could not be read, where that was tried
     harm: str = ""  #: who pays for its application as long as that lives, however little it does
     last_words: str = ""  #: what YARN says of its application's end, where that is news
+    hindered: str = ""  #: why its service could not be made, when that was tried last
 
 
 class Verb(StrEnum):
@@ -119,7 +120,8 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
     worn = facts.app is not None and facts.app.submitted_s < record.since_s and is_worn(facts, RENEW_WHEN_MOVED)
     if service is None or service.ended or worn or not _has(service, record.components):
         if late:
-            return _give_back(record, facts, "its service does not run")
+            why = f": {facts.hindered}" if facts.hindered else ""
+            return _give_back(record, facts, f"its service does not run{why}")
         return Step(record, (_MAKE,))
     wanted = shapes.counts(record, dict(record.allocation))
     actions: tuple[Action, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ from yarn_bridge.clients.records import Withheld
 from yarn_bridge.clients.services import definition_path
 from yarn_bridge.jobs.kept import Kept
 from yarn_bridge.jobs.record import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode, gate_document
+from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.jobs.state_machine import Ack
 from yarn_bridge.jobs.user_files import MOST_ENTRIES, Newest, UserFiles, agrees, gate_record, old_spec
 
@@ -43,6 +44,7 @@ class Seen:
     looked_s: float = 0.0  #: when its service was read last
     application: str = ""  #: of its service, as last listed among those that live
     refused: str = ""  #: why nothing is done with it now
+    hindered: str = ""  #: why its service could not be made, when that was tried last
     withheld: tuple[Withheld, ...] = ()  #: why the gang that forms gets no more, as the scheduler said last
 
 
@@ -184,6 +186,16 @@ class JobFiles:
         """Whether its gate says something else: a kill may have come between the two."""
         path = f"{self.folder(record.job)}/{GATE}"
         return record.phase is not Phase.IDLE and self._hdfs.document(path) != encode(record)
+
+    def owners_of(self, services: Set[str]) -> dict[str, str]:
+        """Of those of them that a job handed in to this bridge has, or had before somebody took its folder away."""
+        jobs = {service_name(job): job for job in self._kept.jobs()} if services else {}
+        found: dict[str, str] = {}
+        for name in services & jobs.keys():
+            with suppress(ValueError):  # no record of ours: nobody's
+                record = self._kept.record(jobs[name])
+                found |= {} if record is None else {name: record.owner}
+        return found
 
     def record(self, job: JobId) -> Record | None:
         """As HDFS has it now."""

@@ -12,10 +12,12 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from horae import spec_json
 from horae.elastic.stores.checkpoints import newest_mark
-from horae.elastic.stores.store import FolderStore, Store
+from horae.elastic.stores.federation import client_conf, is_default, namenodes, unmounted
+from horae.elastic.stores.store import HDFS_SCHEMES, FolderStore, Store
 from horae.port import BlockKind, JobId
 from horae.spec import JobSpec
 from horae.untrusted import LARGEST, Facts, Unbelievable, parse
@@ -194,14 +196,28 @@ class Newest:
         self._hdfs, self._aside = hdfs, Aside()
 
     def of(self, job: JobId, spec: JobSpec, owner: str) -> tuple[int, float, float] | None:
-        url = spec.checkpoint or ""
+        try:
+            url = self._own(spec.checkpoint or "")
+        except ValueError:  # a mount table that this host does not have
+            return None
         scheme, separator, rest = url.partition("://")
-        if separator and scheme in {"hdfs", "webhdfs", "swebhdfs"}:
+        if separator and scheme in HDFS_SCHEMES:
             path = "/" + rest.partition("/")[2].rstrip("/")
             return self._found(_Checkpoints(self._hdfs.as_user(owner), path))
         if url.startswith("/"):
             return self._aside.ask(job, lambda: self._found(FolderStore(url)))
         return None
+
+    def _own(self, url: str) -> str:
+        """As it is, or behind its mount point; "" where this host's Hadoop configuration says that it is in another
+        nameservice. Raises ValueError."""
+        if not url.startswith(("hdfs://", "viewfs://")):
+            return url
+        conf = client_conf()
+        found = unmounted(url, conf)
+        authority = urlsplit(found).netloc
+        there = () if is_default(authority, conf) else namenodes(authority, conf)
+        return found if not there or set(there) & set(self._hdfs.access.urls) else ""
 
     @staticmethod
     def _found(store: Store) -> tuple[int, float, float] | None:

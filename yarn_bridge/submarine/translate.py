@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horae.elastic.protocol import EXTRA_SELF_CHECKPOINTING
+from horae.elastic.stores.store import HDFS_SCHEMES
 from horae.elastic.supervisor.tasks import FRAMEWORK, SERVERS
 from policy.model import BadInput
 from yarn_bridge.submarine import resources, roles, service, values, words, yamlfile
@@ -22,7 +23,6 @@ from yarn_bridge.submarine.roles import ServerRole
 from yarn_bridge.submarine.table import FRAMEWORKS, Fate
 from yarn_bridge.submarine.values import Localization, LocalPolicy
 
-_SDK_SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
 _PATHS = ("input_path", "checkpoint_path", "saved_model_path")
 _KERBEROS = ("keytab", "principal", "distribute_keytab")
 _LEAVABLE = ("tensorboard", "quicklink")
@@ -460,7 +460,7 @@ class _Job:
         scheme = path.partition("://")[0] if "://" in path else ""
         if given is None or self.wanted.has("self_checkpointing"):
             return path
-        if scheme and scheme not in _SDK_SCHEMES:
+        if scheme and scheme not in HDFS_SCHEMES:
             raise given.bad(
                 f"the SDK keeps no checkpoints in {scheme}://",
                 "a path in HDFS, or --self_checkpointing if the command keeps its own",

@@ -21,12 +21,12 @@ from yarn_bridge.options import SERVICES, SLICES, Options
 from yarn_bridge.runtimes.chooser import Chooser, Runtime
 from yarn_bridge.runtimes.service_runtime import KIND, ServiceRuntime
 from yarn_bridge.runtimes.slice_runtime import SliceRuntime
-from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
+from yarn_bridge.runtimes.slice_shapes import SLICE_KIND, Slice
 
 #: YARN takes a tenth of a second or more for a FLEX; so many jobs are flexed side by side
 _AT_ONCE = 8
 #: of what YARN says, for people
-_LONGEST = 300
+LONGEST = 300
 
 
 class JobExecutor:
@@ -57,13 +57,18 @@ class JobExecutor:
     def strays(self, jobs: Iterable[JobId]) -> dict[str, str]:
         """Applications of ours that the last look showed and that are of no job: id -> name. `jobs`: all that have a
         folder."""
+        return {stray.app.id: stray.app.name for stray in self._strays(jobs)}
+
+    def _strays(self, jobs: Iterable[JobId]) -> list[Slice]:
+        """Names and tags are anybody's to choose: ours is only what the owner of a job that was handed in has."""
         found = self.by_slices.strays({shapes.service_name(job) for job in jobs})
-        return {stray.app.id: stray.app.name for stray in found}
+        owners = self._files.owners_of({each.service for each in found})
+        return [each for each in found if owners.get(each.service) == each.app.user]
 
     def end_strays(self, jobs: Iterable[JobId], wanted: Collection[str]) -> dict[str, PortError]:
         """End those of `wanted` that are strays still; what failed, by application."""
         errors: dict[str, PortError] = {}
-        for stray in self.by_slices.strays({shapes.service_name(job) for job in jobs}):
+        for stray in self._strays(jobs) if wanted else ():
             if stray.app.id in wanted:
                 try:
                     self.by_slices.end_stray(stray)
@@ -84,7 +89,7 @@ class JobExecutor:
             found = self._manager.app(application)
         except Gone:  # an emptied state store, or one that is not kept over a restart
             return f"the ResourceManager does not know {application} any more"
-        return found.diagnostics[:_LONGEST] if found.ended else ""
+        return found.diagnostics[:LONGEST] if found.ended else ""
 
     def refusal(self, record: Record) -> str:
         """Why the application that this grant was given failed before its gang stood; "" where it did not."""
@@ -95,7 +100,7 @@ class JobExecutor:
             found = self._manager.app(application)
         except Gone:
             return ""
-        return (found.diagnostics[:_LONGEST] or "YARN does not say why") if found.state == "FAILED" else ""
+        return (found.diagnostics[:LONGEST] or "YARN does not say why") if found.state == "FAILED" else ""
 
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
         """Raises PortError when it is not done; the next round asks for it again.

@@ -6,7 +6,7 @@ of the job folders in HDFS tell what changed; only jobs on the move are looked a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -24,7 +24,7 @@ from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.room import Held, Lessons, below, held_by, holdings, shut
+from yarn_bridge.jobs.room import Held, Holding, Lessons, held_by, holdings, largest, limited, shut
 from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
 from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
@@ -136,10 +136,11 @@ class Observer:
             due += [Due(app, f"{name} is of no job and is ended", stray=True) for app, name in strays.items()]
         mine = [seen for seen in self.jobs.values() if not seen.record.released]
         known = [(seen.record, seen.spec) for seen in mine]
-        told, held = holdings(known, self._options), held_by(known, self._options, self.least_mib)
+        told = holdings(known, self._options, self.least_mib)
+        held = held_by(known, self._options, self.least_mib)
         labels = any(each.labels for each in reports)
-        self.limits.look(told, {name: each.gpus for name, each in held.items()}, labels, self._clock())
-        self.nodes = self._usable(reports, held, notes)
+        self.limits.look(told, held, labels, self._clock())
+        self.nodes = self._usable(reports, told, held, notes)
         return Observation(
             now_s=self._clock(),
             nodes=self.nodes,
@@ -256,8 +257,10 @@ class Observer:
             self._named = told.pop()
         return reports
 
-    def _usable(self, reports: list[NodeReport], held: Mapping[str, Held], notes: list[str]) -> tuple[Node, ...]:
-        """The nodes, without the free GPUs that we could not have; `notes` grows by why."""
+    def _usable(
+        self, reports: list[NodeReport], told: Sequence[Holding], held: Mapping[str, Held], notes: list[str]
+    ) -> tuple[Node, ...]:
+        """The nodes, without the free GPUs, memory and cores that we could not have; `notes` grows by why."""
         now_s = self._clock()
         nodes = nodes_of(reports, held, self._known_gpus, self._options, self._returning(reports, held, now_s))
         nodes = self.lessons.heeded(nodes, held, now_s)
@@ -270,14 +273,18 @@ class Observer:
             for each in one_a_host(reports)
             if each.gpu_others
         ]
+        closed = [each for each in self.limits.leaves() if each.state != "RUNNING"]
+        notes += [f"queue {each.path} is {each.state}: it takes no new application" for each in closed]
         if self.limits.why:
             notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
+        begins = any(each.size and not each.gpus for each in told)
         for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
             within = {each.name for each in nodes if got.of.get(each.name, "") == label}
-            limit = self.limits.ceiling(label, within)
-            if limit is not None and (fewer := below(nodes, held, limit.gpus, within)) != nodes:
-                nodes = fewer
-                notes.append(f"{limit.text}: other free GPUs are not offered")
+            for what, limit in sorted(self.limits.ceilings(label, within, begins).items()):
+                fewer = limited(nodes, held, what, limit.most, largest(told), within)
+                if fewer != nodes:
+                    nodes = fewer
+                    notes.append(f"{limit.text}: no more is offered")
         return nodes
 
     def _reach(self, reports: list[NodeReport]) -> Reach:
@@ -350,7 +357,18 @@ class Observer:
         life_s = self._token_life.seconds()
         pinned = bool(record.components) and ANYWHERE not in dict(record.components)
         harm = self.choice().harm if pinned else ""
-        cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, self._lost, life_s, harm=harm)
+        cheap = Facts(
+            self._clock(),
+            app,
+            None,
+            False,
+            seen.members,
+            seen.acks,
+            self._lost,
+            life_s,
+            harm=harm,
+            hindered=seen.hindered,
+        )
         if not self._worth_reading(seen, cheap):
             return cheap
         seen.looked_s = self._clock()

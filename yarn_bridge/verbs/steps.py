@@ -19,7 +19,7 @@ from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.state_machine import Action, Facts, Step, Verb, go_ahead, living_instances
 from yarn_bridge.jobs.store import JobFiles, Seen
 from yarn_bridge.options import SERVICES
-from yarn_bridge.verbs.executor import JobExecutor
+from yarn_bridge.verbs.executor import LONGEST, JobExecutor
 from yarn_bridge.verbs.observer import Next, Observer
 
 
@@ -112,7 +112,13 @@ class Steps:
         seen.record, seen.unread, seen.unwritten = record, True, False
 
     def do(self, seen: Seen, action: Action) -> None:
-        self._executor.do(seen.record, seen.spec, action, seen.application)
+        makes = action.verb is Verb.MAKE
+        try:
+            self._executor.do(seen.record, seen.spec, action, seen.application)
+        except TryLater as error:
+            seen.hindered = error.text if makes else seen.hindered
+            raise
+        seen.hindered = "" if makes else seen.hindered
 
     def _advance(self, seen: Seen, due: Next) -> None:
         if seen.record is not due.record:
@@ -168,16 +174,24 @@ class Steps:
         if shapes.ANYWHERE in dict(before.components):
             return after  # YARN chose the nodes
         kind, text = after.blocked
+        if facts.app is not None and facts.app.state != "RUNNING":
+            said = facts.app.diagnostics[:LONGEST] or "nothing"
+            lesson = f"its application master has no container, and YARN says: {said}; {self._cap(seen, missing)}"
+            return replace(after, blocked=(kind, f"{text}; {lesson}"))
         return replace(after, blocked=(kind, "; ".join([text, *self._lesson(seen, missing)])))
+
+    def _cap(self, seen: Seen, missing: dict[str, int]) -> str:
+        """It was no node's fault: the tenant is not offered more than it has for a while."""
+        tenant = seen.spec.tenant or seen.record.owner
+        most = max(self._observer.held_by_tenant(tenant) - sum(missing.values()), 0)
+        return self._observer.lessons.learn_cap(tenant, most, self._clock())
 
     def _lesson(self, seen: Seen, missing: dict[str, int]) -> list[str]:
         """What the scheduler says, and what follows for a while. `missing`: by node, what did not come."""
         short = {node: gpus for node, gpus in missing.items() if gpus > 0}
         said = [each for each in seen.withheld if each.by_queue or short.keys() & set(each.nodes)]
         if said and all(each.by_queue for each in said):
-            tenant = seen.spec.tenant or seen.record.owner
-            most = max(self._observer.held_by_tenant(tenant) - sum(missing.values()), 0)
-            lesson = self._observer.lessons.learn_cap(tenant, most, self._clock())
+            lesson = self._cap(seen, missing)
         else:
             lesson = self._observer.lessons.learn(missing, self._clock())
         told = [f"YARN says: {each.text} ({', '.join(each.nodes)})" for each in said]

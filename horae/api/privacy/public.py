@@ -78,6 +78,7 @@ CAUSES = {
     "probe": "its speed is being measured",
     "size": "others hold GPUs that it could use",
     "type": "it runs on another GPU type than it prefers",
+    "gang": "its policy gives it GPUs of one type",
     "shrank": "it gave GPUs to others",
     "share": "what its tenant holds and is owed",
     "start": "when enough GPUs come free for it",

@@ -118,7 +118,7 @@ def guarded(
     drafts = []
     for record in ledger.live(pool):
         veto = vetoes.get(record.id)
-        old = record.guard["guard"] if record.guard is not None else None
+        old = record.guard.guard if record.guard is not None else None
         if veto is None and old is not None:
             drafts.append(events.guarded(record.id, None))
         elif veto is not None and veto.guard != old:

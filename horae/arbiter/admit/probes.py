@@ -67,20 +67,20 @@ def standing(ledger: Ledger, pool: Pool, view: SnapshotSources) -> Standing:
         if why:
             over.append(events.probe_over(record.id, pool.name, why))
         else:
-            stay[record.id] = record.probe["allocation"]
+            stay[record.id] = record.probe.allocation
     return Standing(stay, tuple(over))
 
 
 def _over(record: JobRecord, view: SnapshotSources, rules: Rules) -> str:
     probe, now_s = record.probe, view.now_s
     assert probe is not None
-    there = record.state is JobState.RUNNING and record.allocation == probe["allocation"]
+    there = record.state is JobState.RUNNING and record.allocation == probe.allocation
     if there and record.started_s is not None and now_s - record.started_s >= rules.run_s:
-        known = _known(record, view).get(probe["gpu_type"], {}).get(probe["gpus"])
+        known = _known(record, view).get(probe.gpu_type, {}).get(probe.gpus)
         if known is not None and known.source == MEASURED:
-            return f"measured: {known.value:.4g} iterations/s on {probe['gpus']} {probe['gpu_type']}"
-    if now_s >= probe["until_s"]:
-        return f"its time was up before anything was measured on {probe['gpus']} {probe['gpu_type']}"
+            return f"measured: {known.value:.4g} iterations/s on {probe.gpus} {probe.gpu_type}"
+    if now_s >= probe.until_s:
+        return f"its time was up before anything was measured on {probe.gpus} {probe.gpu_type}"
     return ""
 
 
@@ -89,7 +89,7 @@ def due_s(record: JobRecord, rules: Rules) -> tuple[Seconds, ...]:
     if record.probe is None:
         return ()
     started_s = record.started_s if record.started_s is not None else 0.0
-    return (record.probe["until_s"], started_s + rules.run_s)
+    return (record.probe.until_s, started_s + rules.run_s)
 
 
 def overruled(pool: Pool, jobs: Sequence[JobName]) -> tuple[Draft, ...]:

@@ -49,23 +49,9 @@ def repair(
     ours to use by node. `soon`: the vetoed whose gang only has to stand first. `stay`: what a job may as well have
     instead, where that is in nobody's way."""
     final = {j: held.get(j, EMPTY) if j in vetoed else targets.get(j, EMPTY) for j in order}
-    stepped_back: dict[JobName, tuple[JobName, ...]] = {}
     late = set(soon)  #: who has its GPUs when a gang stands, and those whose GPUs such a one is to leave
-    used: Counter[NodeName] = Counter()
-    for target in final.values():
-        for node, gpus in target.items():
-            used[node] += gpus
-    for node in sorted(used):
-        while used[node] > capacity.get(node, 0):
-            job = _who_steps_back(node, order, final, held, vetoed | stepped_back.keys())
-            if job is None:
-                break  # the cluster itself shrank; the plan waits for room
-            stepped_back[job] = tuple(j for j in order if j in vetoed and node in held.get(j, EMPTY))
-            if any(node in held.get(j, EMPTY) for j in late):
-                late.add(job)
-            used.subtract(final[job])
-            final[job] = held.get(job, EMPTY)
-            used.update(final[job])
+    used = _used(final)
+    stepped_back = _step_back(order, final, used, held, capacity, vetoed, late)
     again = _overflowing(used, capacity)
     if again and stepped_back:  # stepping back to what is held may have filled a node that was settled before
         fixed = vetoed | stepped_back.keys()
@@ -94,6 +80,40 @@ def _repeat(
     """Once more with those who stepped back as fixed as the vetoed: each pass fixes at least one more job."""
     fit = repair(order, targets, held, capacity=capacity, vetoed=fixed, soon=soon, stay=stay, place=place)
     return Fit(fit.targets, {**stepped_back, **fit.stepped_back}, fit.overruled)
+
+
+def _used(final: Mapping[JobName, Allocation]) -> Counter[NodeName]:
+    used: Counter[NodeName] = Counter()
+    for target in final.values():
+        for node, gpus in target.items():
+            used[node] += gpus
+    return used
+
+
+def _step_back(
+    order: Sequence[JobName],
+    final: dict[JobName, Allocation],
+    used: Counter[NodeName],
+    held: Mapping[JobName, Allocation],
+    capacity: Mapping[NodeName, Gpus],
+    vetoed: frozenset[JobName],
+    late: set[JobName],
+) -> dict[JobName, tuple[JobName, ...]]:
+    """Whoever was to get what is not there keeps what it holds; `final`, `used` and `late` say so. Returns for each the
+    vetoed in whose favour it was."""
+    stepped_back: dict[JobName, tuple[JobName, ...]] = {}
+    for node in sorted(used):
+        while used[node] > capacity.get(node, 0):
+            job = _who_steps_back(node, order, final, held, vetoed | stepped_back.keys())
+            if job is None:
+                break  # the cluster itself shrank; the plan waits for room
+            stepped_back[job] = tuple(j for j in order if j in vetoed and node in held.get(j, EMPTY))
+            if any(node in held.get(j, EMPTY) for j in late):
+                late.add(job)
+            used.subtract(final[job])
+            final[job] = held.get(job, EMPTY)
+            used.update(final[job])
+    return stepped_back
 
 
 def _overflowing(used: Mapping[NodeName, Gpus], capacity: Mapping[NodeName, Gpus]) -> bool:

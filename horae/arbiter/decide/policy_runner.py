@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from horae.arbiter.decide import apart, aside, pickling, powerless, replies
+from horae.arbiter.decide import apart, aside, pickling, powerless, replies, validation
 from horae.arbiter.decide.replies import Reply
 from horae.arbiter.decide.validation import problems
 from horae.journal.codec import Plain, is_plain
@@ -42,6 +42,8 @@ A_TRY, LEAST_TRY_S = 1 / 20, 0.5
 SEARCH_AGAIN_S = 600.0
 #: The process's first word.
 READY = b"ready\n"
+#: Where an upgrade came between the arbiter and the process that its policies run in.
+ANEW = "Horae was installed anew since this arbiter started, and policies run as the new one: restart `horae serve`"
 _LENGTH = struct.Struct("!Q")
 
 
@@ -55,6 +57,7 @@ class Question:
     limit_s: Seconds
     #: only find the jobs that it cannot take, each try in a process of its own: it ended its own, or did not answer
     search: bool = False
+    source: bytes = b""  #: of the file that the policy is in, where it is in one, as it was when we began
     unfit: Mapping[JobName, str] = field(default_factory=lambda: EMPTY)  #: jobs that no picture can be made of: why
 
 
@@ -141,7 +144,7 @@ class Worker:
 
     def __init__(self, decide: str = DECIDE, *, rights: bool = False) -> None:
         """`rights`: it has ours, also where we are root (otherwise: `powerless.py`)."""
-        self._decide = decide
+        self._decide, self._installed = decide, _files()
         self._account, self._kept = (None, None) if rights else powerless.account()
         self._fruitless: dict[tuple[str, str], float] = {}  #: pool and policy -> when a search found nobody
         self._process: subprocess.Popen[bytes] | None = None
@@ -149,6 +152,12 @@ class Worker:
     def ask(self, question: Question) -> Answer:
         """Within three times the time limit, where the policy ends its process or is late: once for that, once for
         finding the jobs that it is so with, once without them."""
+        answer = self._asked(question)
+        if (answer.why_not or answer.aside) and _files() != self._installed:  # it is nobody's fault then
+            return Answer(None, f"{ANEW} (it said: {answer.why_not or 'jobs are in its way'})", answer.took_s)
+        return answer
+
+    def _asked(self, question: Question) -> Answer:
         started = time.monotonic()
         answer = self._once(question)
         if not isinstance(answer, str):
@@ -225,6 +234,19 @@ class Worker:
                 pipe.close()
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+
+def _files() -> list[tuple[int, int] | None]:
+    """Of Horae as it is installed now, as much as an upgrade changes."""
+    found: list[tuple[int, int] | None] = []
+    for module in (apart, replies, validation):
+        try:
+            seen = Path(str(module.__file__)).stat()
+        except FileNotFoundError:
+            found.append(None)
+        else:
+            found.append((seen.st_ino, seen.st_mtime_ns))
+    return found
 
 
 # --- the wire: a length, then a question's pickle one way, a reply's JSON the other -----------------------

@@ -14,6 +14,8 @@ from horae.arbiter.decide import pickling, powerless, replies
 from horae.arbiter.decide.apart import die_with_parent
 from horae.arbiter.decide.policy_runner import READY, Decide, Question, asked, packed
 from horae.journal.quiet import quiet
+from policy import catalogue
+from policy.own_file import OwnFile
 
 
 def main() -> None:
@@ -44,6 +46,8 @@ def main() -> None:
 
 def answer(decide: Decide, body: bytes) -> bytes:
     question: Question = pickling.loads(body)
+    if question.source and catalogue.file(question.policy) is None:
+        catalogue.add(OwnFile(question.policy, question.source))
     reply = asked(decide, question)
     try:
         return packed(replies.dumps(reply))

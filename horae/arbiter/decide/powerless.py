@@ -53,11 +53,11 @@ def popen(uid: int) -> dict[str, Any]:
 
 def barred(policy: str, kept: Path | None) -> str:
     """Why a policy does not run as root, where `kept` keeps its process from being anybody else; "": it is Horae's."""
-    entry = catalogue.entries().get(policy)
+    entry = catalogue.known(policy)
     if kept is None or entry is None or catalogue.is_own(entry):
         return ""
     return (
-        f"policy {policy} is another package's and is not run as root: an account without rights cannot read {kept}; "
+        f"policy {policy} is not one of Horae's and is not run as root: an account without rights cannot read {kept}; "
         "install Python and Horae where everybody may read, such as /opt/horae"
     )
 

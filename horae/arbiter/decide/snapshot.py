@@ -1,8 +1,8 @@
 """The one picture a policy gets: observation + ledger + configuration -> `policy.model.Snapshot`. Pure.
 
 What a policy may not move is not in it as a job but as foreign use of a node: jobs that are being cancelled or
-held, jobs nobody could describe, and GPUs that a blocked start showed to be unusable. So every answer to this
-picture can be carried out.
+held, jobs nobody could describe, those that stand on nodes of no pool and cannot leave them, and GPUs that a blocked
+start showed to be unusable. So every answer to this picture can be carried out.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 from horae.arbiter.decide.modes import mode_of
 from horae.config import Config, Pool
-from horae.journal import JobRecord, Ledger
+from horae.journal import JobRecord, Ledger, PoolRecord
 from horae.journal.codec import restore
 from horae.journal.measured import Measurement
-from horae.port import JobId, JobState, Observation, backoff_s
+from horae.port import BlockKind, JobId, JobState, Observation, backoff_s
 from policy import bounds, catalogue
 from policy.model import (
     EMPTY,
@@ -102,6 +102,12 @@ def movable(record: JobRecord) -> bool:
     return resumes and not record.checkpoint_trouble
 
 
+def stands_elsewhere(record: JobRecord, known: frozenset[NodeName]) -> bool:
+    """Whether it holds GPUs that are not its pool's, and cannot leave them: without those it would seem to wait,
+    and be moved."""
+    return record.state.holds and not known.issuperset(record.allocation) and not movable(record)
+
+
 def backoff_until(record: JobRecord, config: Config) -> Seconds:
     """A job that is lost again and again waits before each next start, longer each time."""
     if record.state is not JobState.LOST or record.losses < 2:
@@ -111,7 +117,7 @@ def backoff_until(record: JobRecord, config: Config) -> Seconds:
 
 def is_aside(record: JobRecord, now_s: Seconds) -> bool:
     """Whether it is left out because the policy cannot take it (`aside.py`)."""
-    return record.aside is not None and bool(record.aside["until_s"] > now_s)
+    return record.aside is not None and record.aside.until_s > now_s
 
 
 def keeps_to_itself(ledger: Ledger, config: Config, pool: str) -> bool:
@@ -124,16 +130,15 @@ def keeps_to_itself(ledger: Ledger, config: Config, pool: str) -> bool:
 def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool = False) -> bool:
     """Whether a policy decides about this job now; `unseen`: also where the cluster does not know it."""
     return (
-        record.ended is None
-        and not record.released
+        record.live
         and (record.shown or unseen)
         and record.missing_since_s is None
         and not record.guessed
-        and record.cancel_why is None
-        and record.hold_why is None
+        and record.wanted
         and not record.state.ended
         and not record.spec.without_gpus
-        and (record.aside is None or not is_aside(record, now_s))
+        and (record.blocked is None or record.blocked.kind is not BlockKind.ASIDE)
+        and not is_aside(record, now_s)
         and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )
 
@@ -144,7 +149,7 @@ def options_of(pool: Pool) -> Mapping[str, Any]:
     An app weighs its tenant's weight over the tenant's active apps, so that splitting one sweep into ten buys nothing;
     `weigh: apps` is the papers' plain count.
     """
-    entry = catalogue.entries().get(pool.policy)
+    entry = catalogue.known(pool.policy)
     if entry is not None and any(option.name == "weigh" for option in entry.options):
         return {"weigh": "tenants", **pool.options}
     return pool.options
@@ -161,7 +166,7 @@ def picture_of_the_fit(
     ledger: Ledger, pool: Pool, view: SnapshotSources, *, apps: Iterable[App] = (), album: Album | None = None
 ) -> tuple[Snapshot, dict[JobId, str]]:
     """The same, and the jobs that are not in it because no policy could take them, with what is wrong."""
-    config, now_s, settle_s = view.config, view.now_s, view.config.rounds.settle_s
+    config, now_s = view.config, view.now_s
     books = ledger.pool(pool.name)
     mine = [node for node in view.observation.nodes if view.pools.get(node.name) == pool.name]
     types = tuple(dict.fromkeys(n.gpu_type for n in mine))
@@ -170,7 +175,11 @@ def picture_of_the_fit(
     known = frozenset(node.name for node in mine)
     unseen = keeps_to_itself(ledger, config, pool.name)
     records = sorted(
-        (r for r in ledger.live(pool.name) if decidable(r, config, now_s, unseen=unseen)),
+        (
+            record
+            for record in ledger.live(pool.name)
+            if decidable(record, config, now_s, unseen=unseen) and not stands_elsewhere(record, known)
+        ),
         key=_LINE,
     )
     album = album if album is not None else Album()
@@ -178,20 +187,7 @@ def picture_of_the_fit(
     fit, unfit = _fit(records, view, album)
     decided = {job.name for job in fit}
     album.close(decided)
-    taken: Counter[NodeName] = Counter(view.strays)
-    for record in ledger.live():
-        if record.id not in decided:
-            taken.update(occupies(record, now_s, settle_s))
-    avoid = {n: a.gpus for n, a in books.avoid.items() if a.until_s > now_s}
-    nodes = tuple(
-        _node(
-            node,
-            taken[node.name] + avoid.get(node.name, 0),
-            books.maintenance is not None,
-            view.away.get(node.name, ()),
-        )
-        for node in mine
-    )
+    nodes = _nodes(ledger, books, mine, decided, view)
     tenants = sorted({job.tenant for job in fit})
     caps = _caps(ledger, pool.name, tenants, decided, view)
     choice = PolicyChoice(pool.policy, options_of(pool))
@@ -270,6 +266,21 @@ def _fit(records: Iterable[JobRecord], view: SnapshotSources, album: Album) -> t
     return tuple(fit), unfit
 
 
+def _nodes(
+    ledger: Ledger, books: PoolRecord, mine: Iterable[Node], decided: Collection[JobId], view: SnapshotSources
+) -> tuple[Node, ...]:
+    """The pool's nodes, with what those hold there that are not decided about as foreign use."""
+    taken: Counter[NodeName] = Counter(view.strays)
+    for record in ledger.live():
+        if record.id not in decided:
+            taken.update(occupies(record, view.now_s, view.config.rounds.settle_s))
+    for name, avoid in books.avoid.items():
+        if avoid.until_s > view.now_s:
+            taken[name] += avoid.gpus
+    still = books.maintenance is not None
+    return tuple(_node(node, taken[node.name], still, view.away.get(node.name, ())) for node in mine)
+
+
 def _node(node: Node, taken: Gpus, maintenance: bool, away: tuple[Away, ...]) -> Node:
     """In maintenance nothing moves, for whatever cause."""
     health = Health.DRAIN if maintenance and node.health is Health.UP else node.health
@@ -338,12 +349,6 @@ class Album:
             allocation = {n: g for n, g in occupied.items() if n in self._nodes}
         choice, same = spec.type_choice, self._same
         tables = self._tables_of(record, measured, view.config, choice)
-        total = spec.iterations if spec.iterations is not None else measured.total
-        done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
-        if total is not None and done >= total:
-            # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not
-            # for the lack of GPUs that a policy would no longer give it.
-            total = done + 1
         gpus = _range(record, sum(allocation.values()))
         slowdown = measured.slowdown or _NO_SLOWDOWN
         return Job(
@@ -352,7 +357,7 @@ class Album:
             app=record.app_key,
             gpus=same.setdefault((gpus.requested, gpus.min, gpus.max, gpus.allowed), gpus),
             submitted_s=record.submitted_s,
-            work=Work(total, done),
+            work=_work(record, measured),
             throughput=tables[0],
             provenance=tables[1],
             model=spec.model,
@@ -418,6 +423,16 @@ def _believable(measured: Measurement) -> Measurement:
 
 def recorded(record: JobRecord) -> Measurement:
     return restore(Measurement, record.measured) if record.measured else _NOTHING_MEASURED
+
+
+def _work(record: JobRecord, measured: Measurement) -> Work:
+    total = record.spec.iterations if record.spec.iterations is not None else measured.total
+    done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
+    if total is not None and done >= total:
+        # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not for
+        # the lack of GPUs that a policy would no longer give it.
+        total = done + 1
+    return Work(total, done)
 
 
 def _range(record: JobRecord, held: Gpus) -> GpuRange:

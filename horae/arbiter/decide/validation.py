@@ -89,15 +89,7 @@ def _surely(job: Job, allocation: dict[Any, Any], up: set[NodeName]) -> bool:
 
 
 def _one(job: Job, allocation: Allocation, nodes: Mapping[NodeName, Node], limits: Limits) -> list[str]:
-    found = []
-    for name, gpus in allocation.items():
-        node = nodes.get(name)
-        if node is None:
-            found.append(f"{job.name}: there is no node {name!r}")
-        elif not isinstance(gpus, int) or isinstance(gpus, bool) or gpus <= 0:
-            found.append(f"{job.name}: {gpus!r} GPUs on {name} is no positive whole number")
-        elif gpus > job.allocation.get(name, 0) and node.health is not Health.UP:
-            found.append(f"{job.name}: node {name} is {node.health} and takes nothing new")
+    found = [wrong for name, gpus in allocation.items() if (wrong := _on_node(job, nodes.get(name), name, gpus))]
     if found:
         return found
     total = sum(allocation.values())
@@ -105,8 +97,18 @@ def _one(job: Job, allocation: Allocation, nodes: Mapping[NodeName, Node], limit
         found.append(f"{job.name}: it cannot run on {total} GPUs")
     if allocation == job.allocation:
         return found  # what it holds already obeys whatever limits there are
-    if limits.equal_gpus_per_node and len(set(allocation.values())) > 1:
+    if limits.equal(job.shape) and len(set(allocation.values())) > 1:
         found.append(f"{job.name}: {dict(allocation)} gives its nodes unequal GPUs, which this cluster cannot do")
     if limits.one_type_per_job and len({nodes[n].gpu_type for n in allocation}) > 1:
         found.append(f"{job.name}: {dict(allocation)} mixes GPU types, which this cluster cannot do")
     return found
+
+
+def _on_node(job: Job, node: Node | None, name: NodeName, gpus: object) -> str:
+    if node is None:
+        return f"{job.name}: there is no node {name!r}"
+    if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus <= 0:
+        return f"{job.name}: {gpus!r} GPUs on {name} is no positive whole number"
+    if gpus > job.allocation.get(name, 0) and node.health is not Health.UP:
+        return f"{job.name}: node {name} is {node.health} and takes nothing new"
+    return ""

@@ -48,8 +48,7 @@ class Actions:
             if (not r.shown or r.missing_since_s is not None)
             and not r.adopted
             and r.pool in acting
-            and r.cancel_why is None
-            and r.hold_why is None
+            and r.wanted
             and repeatable(r.submit_sent_s, now_s, self._config.rounds.repeat_s, ledger.opened_s)
             and retries.may(r.id, Verb.SUBMIT, now_s)
         ]
@@ -76,12 +75,7 @@ class Actions:
         self._types = {n.name: n.gpu_type for n in view.observation.nodes}
         mode, now_s = mode_of(ledger, pool), view.now_s
         if releasing(ledger, pool.name):
-            shown = [
-                Do(Verb.RELEASE, r.id)
-                for r in ledger.live(pool.name)
-                if r.shown and retries.may(r.id, Verb.RELEASE, now_s)
-            ]
-            return (), [*shown, ReleaseRest()]
+            return (), _handed_back(ledger, pool.name, retries, now_s)
         if mode is Mode.OBSERVE:
             return (), []
         _, steps = positions.steps(
@@ -91,19 +85,23 @@ class Actions:
             restart_gap_s=capabilities.restart_gap_s,
             reshape_in_place=capabilities.reshape_in_place,
         )
-        ops: list[Op] = []
-        if mode.acts:
-            for step in steps:
-                only_cancels = mode is not Mode.ENFORCE and step.verb is not Verb.CANCEL
-                if step.ready and not only_cancels and retries.may(step.job, step.verb, now_s):
-                    ops.append(_do(ledger.jobs[step.job], step))
-            if mode is Mode.ORDER and capabilities.order_lever is not None:
-                order = self._order(ledger, pool.name)
-                again = self._again(pool.name, view.observation.order_lost, now_s)
-                if again or order != tuple(ledger.pool(pool.name).order):
-                    ops.append(SetOrder(pool.name, order))
-            ops += self._tell(ledger, pool.name)
-        return steps, ops
+        if not mode.acts:
+            return steps, []
+        allowed = (step for step in steps if mode is Mode.ENFORCE or step.verb is Verb.CANCEL)
+        ops: list[Op] = [
+            _do(ledger.jobs[step.job], step)
+            for step in allowed
+            if step.ready and retries.may(step.job, step.verb, now_s)
+        ]
+        if mode is Mode.ORDER and capabilities.order_lever is not None:
+            ops += self._in_order(ledger, pool.name, view)
+        return steps, [*ops, *self._tell(ledger, pool.name)]
+
+    def _in_order(self, ledger: Ledger, pool: str, view: SnapshotSources) -> list[Op]:
+        """The order of the waiting jobs, where it is another than was set, or was lost."""
+        order = self._order(ledger, pool)
+        again = self._again(pool, view.observation.order_lost, view.now_s)
+        return [SetOrder(pool, order)] if again or order != tuple(ledger.pool(pool).order) else []
 
     def _again(self, pool: str, lost: bool, now_s: Seconds) -> bool:
         """Whether an order that does not show is to be asked for again: later each time."""
@@ -181,6 +179,11 @@ def advised(step: PlanStep) -> dict[str, Any]:
     return out
 
 
+def _handed_back(ledger: Ledger, pool: str, retries: Retries, now_s: Seconds) -> list[Op]:
+    due = (r for r in ledger.live(pool) if r.shown and retries.may(r.id, Verb.RELEASE, now_s))
+    return [*(Do(Verb.RELEASE, record.id) for record in due), ReleaseRest()]
+
+
 def _do(record: JobRecord, step: PlanStep) -> Do:
     epoch = step.epoch if step.epoch is not None else max(record.epoch, record.epoch_seen) + 1
     return Do(step.verb, step.job, step.allocation, epoch, step.grace_s, record.spec)
@@ -193,5 +196,5 @@ def _why(record: JobRecord, verb: Verb) -> str:
     if record.hold_why is not None:
         return record.hold_why
     if record.blocked is not None and verb is Verb.STOP:
-        return f"withdrawn: {record.blocked['text']}"
+        return f"withdrawn: {record.blocked.text}"
     return str(record.reason["text"]) if record.reason is not None else ""

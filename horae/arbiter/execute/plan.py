@@ -17,7 +17,7 @@ Never over-allocates: a step is ready only when its GPUs are free of everything 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -51,6 +51,10 @@ class Position:
     left_nodes: frozenset[NodeName] = frozenset()
     may_start_s: Seconds = 0.0  #: not before, on a node it has just left
 
+    @property
+    def stays_on(self) -> bool:
+        return self.phase is PlanPhase.RUNS and not self.withdraw
+
 
 @quick
 @dataclass(frozen=True, slots=True)
@@ -78,15 +82,7 @@ def plan(
 
     `capacity`: GPUs that are ours to use by node. `closed`: nodes that take nothing new.
     """
-    free: Counter[NodeName] = Counter(dict(capacity))
-    holders: dict[NodeName, list[JobId]] = {}
-    for position in positions:
-        for node, gpus in position.held.items():
-            free[node] -= gpus
-            holders.setdefault(node, []).append(position.job)
-    # Those that hold nothing and of whom nothing is asked, which most of a long queue are, cannot leave.
-    busy = [p for p in positions if p.phase is not PlanPhase.IDLE or p.cancel]
-    leaving = {p.job for p in busy if _lets_go(p, targets.get(p.job, EMPTY))}
+    floor = _Floor(positions, targets, capacity, closed, now_s)
     releases: list[PlanStep] = []
     gives: list[PlanStep] = []
     for position in positions:
@@ -95,24 +91,84 @@ def plan(
             if position.phase is not PlanPhase.LEAVES or position.repeat:
                 releases.append(PlanStep(Verb.CANCEL, position.job))
             continue
-        stays_on = position.phase is PlanPhase.RUNS and not position.withdraw
+        stays_on = position.stays_on
         reshapes = stays_on and reshape_in_place and bool(target)
         if not reshapes and _asks_to_leave(position, target):
             releases.append(PlanStep(Verb.STOP, position.job, grace_s=position.grace_s))
         if not target or (stays_on and target == position.held):
             continue
-        if reshapes and position.forming:  # asked for now it would be refused, and then be asked for ever more seldom
-            gives.append(PlanStep(Verb.RESHAPE, position.job, target, ready=False, waits_for=(position.job,)))
-            continue
-        step = _give(position, target, free, holders, leaving, now_s, closed, reshapes)
+        step = floor.reshaped(position, target) if reshapes else floor.started(position, target)
         if step is not None:
             gives.append(step)
-            if step.ready:
-                for node, gpus in _needs(position, target).items():
-                    free[node] -= gpus
     if reshape_in_place:
         releases, gives = _untie(releases, gives, positions)
     return (*releases, *gives)
+
+
+class _Floor:
+    """What is free on the nodes while steps are given out, one after the other, and who may still make room there."""
+
+    def __init__(
+        self,
+        positions: Sequence[Position],
+        targets: Mapping[JobId, Allocation],
+        capacity: Mapping[NodeName, Gpus],
+        closed: frozenset[NodeName],
+        now_s: Seconds,
+    ) -> None:
+        self._free: Counter[NodeName] = Counter(dict(capacity))
+        self._holders: dict[NodeName, list[JobId]] = {}
+        self._closed, self._now_s = closed, now_s
+        for position in positions:
+            for node, gpus in position.held.items():
+                self._free[node] -= gpus
+                self._holders.setdefault(node, []).append(position.job)
+        # Those that hold nothing and of whom nothing is asked, which most of a long queue are, cannot leave.
+        busy = [p for p in positions if p.phase is not PlanPhase.IDLE or p.cancel]
+        self._leaving = {p.job for p in busy if _lets_go(p, targets.get(p.job, EMPTY))}
+
+    def started(self, position: Position, target: Allocation) -> PlanStep | None:
+        """None: it was granted just that, and there is nothing to ask again."""
+        job, phase = position.job, position.phase
+        if phase is PlanPhase.GRANTED and target == position.held:
+            if not position.repeat:
+                return None
+            # Another's start that came late may have taken the place: then this one is not asked for again, and runs
+            # out.
+            there = all(self._free.get(node, 0) >= 0 for node in target)
+            return self._taken(position, PlanStep(Verb.START, job, target, epoch=position.epoch, ready=there))
+        if phase is not PlanPhase.IDLE:
+            return PlanStep(Verb.START, job, target, ready=False, waits_for=(job,))
+        return self._taken(position, self._in_its_turn(Verb.START, position, target))
+
+    def reshaped(self, position: Position, target: Allocation) -> PlanStep:
+        job = position.job
+        if position.forming:  # asked for now it would be refused, and then be asked for ever more seldom
+            return PlanStep(Verb.RESHAPE, job, target, ready=False, waits_for=(job,))
+        return self._taken(position, self._in_its_turn(Verb.RESHAPE, position, target))
+
+    def _in_its_turn(self, verb: Verb, position: Position, target: Allocation) -> PlanStep:
+        """Ready where there is room for it now; else with what it waits for."""
+        job, needs = position.job, _needs(position, target)
+        if not self._closed.isdisjoint(needs):
+            return PlanStep(verb, job, target, ready=False)
+        short = [node for node, gpus in needs.items() if gpus > self._free.get(node, 0)]
+        if short:
+            return PlanStep(verb, job, target, ready=False, waits_for=self._who_leaves(short, job))
+        if self._now_s < position.may_start_s and position.left_nodes & target.keys():
+            return PlanStep(verb, job, target, ready=False, waits_until_s=position.may_start_s)
+        return PlanStep(verb, job, target)
+
+    def _who_leaves(self, nodes: Iterable[NodeName], job: JobId) -> tuple[JobId, ...]:
+        holders = (other for node in nodes for other in self._holders.get(node, ()))
+        return tuple(dict.fromkeys(other for other in holders if other in self._leaving and other != job))
+
+    def _taken(self, position: Position, step: PlanStep) -> PlanStep:
+        """The step; what it takes is free no more, where it is done now."""
+        if step.ready:
+            for node, gpus in _needs(position, step.allocation).items():
+                self._free[node] -= gpus
+        return step
 
 
 def _lets_go(position: Position, target: Allocation) -> bool:
@@ -130,38 +186,6 @@ def _needs(position: Position, target: Allocation) -> Allocation:
     if not position.held:
         return target
     return {n: g - position.held.get(n, 0) for n, g in target.items() if g > position.held.get(n, 0)}
-
-
-def _give(
-    position: Position,
-    target: Allocation,
-    free: Mapping[NodeName, Gpus],
-    holders: Mapping[NodeName, Sequence[JobId]],
-    leaving: set[JobId],
-    now_s: Seconds,
-    closed: frozenset[NodeName],
-    reshapes: bool,
-) -> PlanStep | None:
-    job, phase = position.job, position.phase
-    if phase is PlanPhase.GRANTED and target == position.held:
-        if not position.repeat:
-            return None
-        # Another's start that came late may have taken the place: then this one is not asked for again, and runs out.
-        there = all(free.get(node, 0) >= 0 for node in target)
-        return PlanStep(Verb.START, job, target, epoch=position.epoch, ready=there)
-    verb = Verb.RESHAPE if reshapes else Verb.START
-    if phase is not PlanPhase.IDLE and not reshapes:
-        return PlanStep(verb, job, target, ready=False, waits_for=(job,))
-    needs = _needs(position, target)
-    if not closed.isdisjoint(needs):
-        return PlanStep(verb, job, target, ready=False)
-    short = [node for node, gpus in needs.items() if gpus > free.get(node, 0)]
-    if short:
-        waits = dict.fromkeys(j for node in short for j in holders.get(node, ()) if j in leaving and j != job)
-        return PlanStep(verb, job, target, ready=False, waits_for=tuple(waits))
-    if now_s < position.may_start_s and position.left_nodes & target.keys():
-        return PlanStep(verb, job, target, ready=False, waits_until_s=position.may_start_s)
-    return PlanStep(verb, job, target)
 
 
 def _untie(

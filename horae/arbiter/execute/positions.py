@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -14,7 +14,7 @@ from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.journal.quiet import quiet
 from horae.port import JobId, JobState
-from policy.model import Allocation, Gpus, GpuType, Health, Limits, NodeName, Pinning, Seconds
+from policy.model import Allocation, Gpus, GpuType, Health, Limits, Node, NodeName, Pinning, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,13 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
     """The jobs of the pool that a plan may have to do with, and their targets; what others hold there is not ours."""
     now_s, config = view.now_s, view.config
     nodes = [n for n in view.observation.nodes if view.pools.get(n.name) == pool]
-    capacity: Counter[NodeName] = Counter(
-        {n.name: n.gpus - n.foreign if n.health is not Health.DOWN else 0 for n in nodes}
-    )
-    capacity.subtract(view.strays)
-    mine = []
     unseen = keeps_to_itself(ledger, config, pool)
+    ours: list[JobRecord] = []
+    others: list[JobRecord] = []
     for record in ledger.live():
-        if record.pool == pool and (record.shown or unseen):
-            if not _waits_untouched(record):
-                mine.append(record)
-        else:
-            capacity.subtract(occupies(record, now_s, config.rounds.settle_s))
+        (ours if record.pool == pool and (record.shown or unseen) else others).append(record)
+    capacity = _capacity(nodes, view, others)
+    mine = [record for record in ours if not _waits_untouched(record)]
     mine.sort(key=attrgetter("submitted_s", "id"))
     types = {n.name: n.gpu_type for n in view.observation.nodes}
     positions = [_position(r, config, now_s, restart_gap_s, ledger.opened_s) for r in mine]
@@ -48,10 +43,19 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
         r.id: _target(r, p, view.limits, types, decidable(r, config, now_s, unseen=unseen))
         for r, p in zip(mine, positions, strict=True)
     }
-    closed = frozenset(n.name for n in nodes if n.health is not Health.UP) | closing(view.away, now_s)
-    if ledger.pool(pool).maintenance is not None:
-        closed = frozenset(capacity)
-    return Board(positions, targets, {n.name: capacity[n.name] for n in nodes}, closed)
+    all_closed = ledger.pool(pool).maintenance is not None
+    closed = frozenset(n.name for n in nodes if all_closed or n.health is not Health.UP)
+    free = {n.name: capacity[n.name] for n in nodes}
+    return Board(positions, targets, free, closed | closing(view.away, now_s))
+
+
+def _capacity(nodes: Iterable[Node], view: SnapshotSources, others: Iterable[JobRecord]) -> Counter[NodeName]:
+    """GPUs that are ours to use, by node: less what is foreign, of jobs that are over, or held by `others`."""
+    capacity = Counter({n.name: n.gpus - n.foreign if n.health is not Health.DOWN else 0 for n in nodes})
+    capacity.subtract(view.strays)
+    for record in others:
+        capacity.subtract(occupies(record, view.now_s, view.config.rounds.settle_s))
+    return capacity
 
 
 def _waits_untouched(record: JobRecord) -> bool:
@@ -93,7 +97,7 @@ def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: 
         repeat = repeatable(record.stop_repeated_s, now_s, rounds.repeat_s, opened_s)
     elif phase is PlanPhase.GRANTED and record.grant is not None:
         repeat = repeatable(record.grant.at_s, now_s, rounds.repeat_s, opened_s)
-    blocked_s = record.blocked["since_s"] if record.blocked is not None else None
+    blocked_s = record.blocked.since_s if record.blocked is not None else None
     return Position(
         record.id,
         phase,
@@ -133,10 +137,12 @@ def _target(
     types: Mapping[NodeName, GpuType],
     decided_about: bool,
 ) -> Allocation:
-    """What it is to hold. A job that nothing was decided about yet, or nothing can be now, is left as it is."""
+    """What it is to hold. A job that nothing was decided about yet, or nothing can be now, is left as it is; so is one
+    that runs and cannot be resumed, whatever was decided."""
+    stays = position.phase is PlanPhase.RUNS and not movable(record)
     if record.hold_why is not None and (movable(record) or not record.state.holds):
         return {}
-    if record.target is None or not decided_about:
+    if record.target is None or not decided_about or stays:
         return position.held
     if _as_good(position.held, record.target, limits.pinning, types):
         return position.held

@@ -29,18 +29,18 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
         if block is None:
             told.pop(record.id, None)
             continue
-        if now_s - block["since_s"] < rounds.blocked_s or told.get(record.id) == block["since_s"]:
+        if now_s - block.since_s < rounds.blocked_s or told.get(record.id) == block.since_s:
             continue
-        told[record.id] = block["since_s"]
-        if block["kind"] == BlockKind.LIMIT:
-            alone, cap = bool(block.get("alone")), block.get("cap")
+        told[record.id] = block.since_s
+        if block.kind is BlockKind.LIMIT:
+            alone, cap = block.alone, block.cap
             if cap is None:
                 cap = _tried_next(ledger, record, alone)
             job, until_s = record.id if alone else None, now_s + rounds.feedback_s
-            drafts.append(events.capped(record.pool, record.tenant, cap, until_s, block["text"], job=job))
-        elif record.grant is not None:
+            drafts.append(events.capped(record.pool, record.tenant, cap, until_s, block.text, job=job))
+        elif record.grant is not None and block.kind is not BlockKind.ASIDE:
             drafts += [
-                events.avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block["text"])
+                events.avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block.text)
                 for node, gpus in record.grant.allocation.items()
             ]
     return drafts

@@ -104,15 +104,11 @@ def _compare(
 
 
 def _differs(record: JobRecord, job: ObservedJob, now_s: Seconds) -> bool:
-    blocked = (record.blocked or {}).get("kind"), (record.blocked or {}).get("text")
-    shown = (job.blocked.kind.value, job.blocked.text) if job.blocked is not None else (None, None)
+    blocked = None if record.blocked is None else (record.blocked.kind, record.blocked.text)
+    shown = None if job.blocked is None else (job.blocked.kind, job.blocked.text)
+    known = record.state, record.epoch_seen, record.allocation, record.exit_code, record.native, blocked
     return (
-        record.state is not job.state
-        or record.epoch_seen != job.epoch
-        or record.allocation != job.allocation
-        or record.exit_code != job.exit_code
-        or record.native != job.native
-        or blocked != shown
+        known != (job.state, job.epoch, job.allocation, job.exit_code, job.native, shown)
         or _newer(record.checkpoint, job.checkpoint)
         or _limit_moved(record.cluster_left_at(now_s), job.time_left_s)
     )
@@ -146,8 +142,8 @@ def _seen(
         holding[gpu_type] = holding.get(gpu_type, 0) + gpus
     blocked = None
     if job.blocked is not None:
-        same = record is not None and record.blocked is not None and record.blocked["kind"] == job.blocked.kind.value
-        since_s = record.blocked["since_s"] if same and record is not None and record.blocked else now_s
+        old = None if record is None else record.blocked
+        since_s = old.since_s if old is not None and old.kind is job.blocked.kind else now_s
         blocked = {**plain(job.blocked), "since_s": since_s}
     return events.seen(
         job.id,

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.decide.snapshot import movable
 from horae.config import Config, Mode
 from horae.journal import Draft, JobRecord, Ledger, events
+from horae.journal.ledger import UnusedGpus
 from horae.journal.measured import Measurement
 from horae.port import JobId, JobState, Observation, ObservedJob
 from policy.model import EMPTY, Seconds
@@ -90,7 +90,7 @@ class UnusedWatch:
         step = _step(job, record, fresh)
         if known is None or known.epoch != job.epoch:
             # An arbiter that was started anew goes on with what it said.
-            since_s = float(record.unused["since_s"]) if known is None and record.unused else now_s
+            since_s = record.unused.since_s if known is None and record.unused else now_s
             known = _Idleness(job.epoch, dict.fromkeys(job.gpu_use, since_s), step, since_s)
         for gpu, use in job.gpu_use.items():
             if use >= config.unused.below or gpu not in known.used_s:
@@ -144,7 +144,7 @@ def _told(record: JobRecord, found: _Found | None, now_s: Seconds) -> list[Draft
     known = record.unused
     if found is None:
         return [] if known is None else [events.in_use(record.id, now_s)]
-    if known is not None and (known["gpus"], known["by"], tuple(known["which"])) == (found.gpus, found.by, found.which):
+    if known is not None and (known.gpus, known.by, known.which) == (found.gpus, found.by, found.which):
         return []
     return [events.unused(record.id, found.gpus, found.which, found.since_s, found.by)]
 
@@ -156,31 +156,30 @@ def _reclaimed(ledger: Ledger, config: Config, now_s: Seconds) -> list[Draft]:
         if pool.reclaim_unused_s is None or mode_of(ledger, pool) is not Mode.ENFORCE:
             continue
         for record in ledger.live(pool.name):
-            if _may_be_taken(record) and now_s - record.unused["since_s"] >= pool.reclaim_unused_s:  # type: ignore[index]
+            known = record.unused
+            if known is not None and _may_be_taken(record, known) and now_s - known.since_s >= pool.reclaim_unused_s:
                 drafts.append(events.held(record.id, UNUSED, text(record, now_s)))
     return drafts
 
 
-def _may_be_taken(record: JobRecord) -> bool:
+def _may_be_taken(record: JobRecord, known: UnusedGpus) -> bool:
     return (
-        record.unused is not None
-        and record.unused["gpus"] >= sum(record.allocation.values())
+        known.gpus >= sum(record.allocation.values())
         and record.state is JobState.RUNNING
         and movable(record)
-        and record.hold_why is None
-        and record.cancel_why is None
+        and record.wanted
     )
 
 
 def text(record: JobRecord, now_s: Seconds) -> str:
     """What is known of it, and from what; "": nothing."""
-    found: dict[str, Any] | None = record.unused
+    found = record.unused
     if found is None:
         return ""
-    held, gpus, for_min = sum(record.allocation.values()), found["gpus"], (now_s - found["since_s"]) / 60
+    held, gpus, for_min = sum(record.allocation.values()), found.gpus, (now_s - found.since_s) / 60
     whose = f"its {held} GPU{'s' * (held != 1)}" if gpus >= held else f"{gpus} of its {held} GPUs"
     lies = "lies" if gpus == 1 and held == 1 else "lie"
-    if found["by"] == USE:
-        return f"{whose} {lies} unused for {for_min:.0f} min: no look showed work on {', '.join(found['which'])}"
+    if found.by == USE:
+        return f"{whose} {lies} unused for {for_min:.0f} min: no look showed work on {', '.join(found.which)}"
     step = float(record.measured.get("done", 0.0))
     return f"{whose} {lies} unused for {for_min:.0f} min, as it seems: no step after {step:g}, and no checkpoint"

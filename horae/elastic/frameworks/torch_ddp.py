@@ -9,6 +9,9 @@
         optimizer.zero_grad()
         step.report(loss)
 
+    for step, parts in training.loaded(dataset, num_workers=4):  # the same through a DataLoader, which reads ahead
+        for part, (x, y) in parts:
+
 `training.model` is the model, on this rank's device and wrapped in DistributedDataParallel where there are several
 ranks; gradients travel at the last part of a step only. Model, optimizer and scheduler are in the checkpoint. The
 random state is set anew for each step from the seed, so it needs no saving; what a model draws (dropout) depends on
@@ -17,9 +20,10 @@ the rank, everything else of a run does not depend on the gang's size.
 
 import os
 from contextlib import nullcontext
-from typing import Any, Iterator, Optional
+from itertools import islice
+from typing import Any, Iterator, List, Optional, Tuple
 
-from ..sdk.batches import MicroBatch, derived_seed
+from ..sdk.batches import MicroBatch, Sampler, derived_seed, micro_batches
 from ..sdk.environment import Environment
 from ..sdk.stopping import held
 from ..sdk.training import Step, Training
@@ -64,6 +68,25 @@ class TorchTraining(Training):
             quiet = self.world > 1 and i + 1 < len(parts)
             with self.model.no_sync() if quiet else nullcontext():
                 yield part
+
+    def loaded(self, dataset: Any, **options: Any) -> Iterator[Tuple[Step, Iterator[Tuple[MicroBatch, Any]]]]:
+        """Each step with its `parts` and what the DataLoader has for them. `options` are the DataLoader's, but those
+        that say which samples. Raises ValueError without `samples`."""
+        if self.sampler is None:
+            raise ValueError("say samples=len(dataset): which samples a step takes depends on how many there are")
+        self.resume()
+        loader = iter(self._torch.utils.data.DataLoader(dataset, batch_sampler=self._to_come(), **options))
+        for step in self:
+            yield step, ((part, next(loader)) for part in self.parts(step))
+
+    def _to_come(self) -> Iterator[List[int]]:
+        """Indices of this rank's micro-batches from here on, in the order of the steps."""
+        assert self.sampler is not None
+        ahead = Sampler(self.sampler.samples, self.sampler.seed, self.sampler.shuffle)  # it is passes ahead of ours
+        left = None if self.steps is None else max(self.steps - self.step, 0)
+        for batch in islice(ahead.iterate(self.position, self.global_batch), left):
+            for part in micro_batches(batch, self.rank, self.world, self.max_micro_batch):
+                yield list(part.indices)
 
     def finish(self) -> None:
         super().finish()

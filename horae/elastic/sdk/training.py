@@ -21,6 +21,7 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence
 
 from .. import protocol
 from ..stores.checkpoints import Superseded
+from ..stores.marks import UNFORMED
 from ..stores.store import open_store
 from .batches import MicroBatch, Sampler, derived_seed, micro_batches, share_of
 from .environment import Environment
@@ -140,7 +141,7 @@ class Training:
             return connect(self.environment, self._request.asked)
         except NotFormed:
             ignore_from_now_on()
-            say("asked to leave before all ranks had come")
+            say(UNFORMED)
             raise Stopped(protocol.EXIT_STOPPED) from None
 
     # --- the loop -----------------------------------------------------------------------------------------

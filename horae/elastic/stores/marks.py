@@ -16,6 +16,9 @@ _PATIENCE_S = 10.0  #: how long another one may take to show what a trainer says
 _UNWRITTEN = re.compile(rb"\[horae\] (?:checkpoint at step \d+|the final checkpoint) could not be written[^:\n]*: (.+)")
 #: What it says of the next one that did not.
 _WRITTEN = re.compile(rb"\[horae\] checkpoint at step \d+ could be written again")
+#: What it says when it left before its ranks had found each other: there is nothing to be saved.
+UNFORMED = "asked to leave before all ranks had come"
+_UNFORMED = b"[horae] " + UNFORMED.encode()
 _LONGEST_WHY = 300
 
 
@@ -26,6 +29,7 @@ class Marks:
         self.newest = before  #: as in `state.json`
         self.trouble = ""  #: why the newest checkpoint could not be written
         self.news = False  #: since it was last reset
+        self.unformed = False  #: the gang left before it had begun
         self._say = say
         self._next_look = 0.0
         self._tried = False
@@ -52,7 +56,8 @@ class Marks:
             self._no_checkpoint(str(error))
 
     def hear(self, output: bytes) -> None:
-        """What the trainer itself says of a checkpoint that failed, and of the next one that did not."""
+        """What the trainer itself says: of a checkpoint that failed, of the next one that did not, of none to be."""
+        self.unformed = self.unformed or _UNFORMED in output
         failed = list(_UNWRITTEN.finditer(output))
         written = list(_WRITTEN.finditer(output))
         if failed and self._store is not None:
@@ -74,7 +79,7 @@ class Marks:
         """After the gang. One that says that it checkpointed failed if there is no checkpoint: looked for again."""
         self._read()
         until = time.monotonic() + _PATIENCE_S
-        while code == protocol.EXIT_STOPPED and self.newest is None and self._store is not None:
+        while code == protocol.EXIT_STOPPED and self.newest is None and self._store is not None and not self.unformed:
             if self._store.cheap or time.monotonic() >= until:
                 return
             time.sleep(_LOOK_S)

@@ -153,6 +153,8 @@ def sync_tree(folder: str) -> None:
         sync_folder(root)
 
 
+#: of what `webhdfs.py` reaches
+HDFS_SCHEMES = ("webhdfs", "swebhdfs", "hdfs", "viewfs")
 _schemes: Dict[str, Callable[[str], Store]] = {}
 
 
@@ -168,7 +170,7 @@ def open_store(url: str) -> Store:
         return FolderStore(url)
     if scheme == "file":
         return FolderStore(rest)
-    if scheme not in _schemes and scheme in ("webhdfs", "swebhdfs", "hdfs"):
+    if scheme not in _schemes and scheme in HDFS_SCHEMES:
         from . import webhdfs
 
         webhdfs.register()
@@ -177,6 +179,6 @@ def open_store(url: str) -> Store:
 
         if scheme in objects.SCHEMES:
             return objects.ObjectStore(url)
-        known = ", ".join(sorted(set(_schemes) | set(objects.SCHEMES) | {"file", "hdfs", "swebhdfs", "webhdfs"}))
+        known = ", ".join(sorted(set(_schemes) | set(objects.SCHEMES) | {"file", *HDFS_SCHEMES}))
         raise ValueError("no checkpoint store for %s:// (known: %s)" % (scheme, known))
     return _schemes[scheme](url)

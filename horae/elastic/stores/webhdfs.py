@@ -2,6 +2,7 @@
 
     webhdfs://namenode:9870/user/alice/checkpoints      swebhdfs:// for HTTPS
     hdfs://namenode:8020/user/alice/checkpoints         needs $HORAE_WEBHDFS=http://namenode:9870
+    hdfs://ns2/checkpoints, viewfs://shop/checkpoints   by $HADOOP_CONF_DIR (`federation.py`)
 
 Several NameNodes are written with commas (`http://nn1:9870,http://nn2:9870`, `webhdfs://nn1:9870,nn2:9870/...`): the
 active one is found by asking. A checkpoint's upload and download wait a while for a NameNode that restarts, is in safe
@@ -26,9 +27,10 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, TypeVar
 from .. import protocol
 from . import attributes
 from .container_tokens import hdfs_token
+from .federation import client_conf, is_default, namenodes, unmounted
 from .hdfserrors import HdfsError
 from .namenodes import NameNodes
-from .store import Store, register_store, scratch, sizes_of
+from .store import HDFS_SCHEMES, Store, register_store, scratch, sizes_of
 
 ENV_ADDRESS = "HORAE_WEBHDFS"
 ENV_TOKEN = "HORAE_HDFS_TOKEN"
@@ -220,13 +222,21 @@ class HdfsStore(Store):
 
 
 def locate(url: str) -> "Tuple[Hdfs, str]":
-    """Server and absolute path of a webhdfs://, swebhdfs:// or hdfs:// URL. Raises ValueError."""
+    """Server and absolute path of a webhdfs://, swebhdfs://, hdfs:// or viewfs:// URL. Raises ValueError."""
     parts = urllib.parse.urlsplit(url)
+    if parts.scheme in ("hdfs", "viewfs"):
+        conf = client_conf()
+        parts = urllib.parse.urlsplit(unmounted(url, conf))
+        elsewhere = namenodes(parts.netloc, conf)
     path = parts.path.rstrip("/") or "/"
     if parts.scheme in ("webhdfs", "swebhdfs"):
         scheme = "https" if parts.scheme == "swebhdfs" else "http"
         return Hdfs(["%s://%s" % (scheme, each) for each in parts.netloc.split(",")]), path
+    if parts.scheme != "hdfs":
+        raise ValueError("%s: %s://%s is mounted there, and not HDFS" % (url, parts.scheme, parts.netloc))
     bases = [each.strip().rstrip("/") for each in os.environ.get(ENV_ADDRESS, "").split(",") if each.strip()]
+    if elsewhere and not (bases and (is_default(parts.netloc, conf) or set(bases) & set(elsewhere))):
+        bases = elsewhere
     if not bases:
         raise ValueError(
             "%s: set %s to the NameNode's HTTP address, or use webhdfs://host:port/..." % (url, ENV_ADDRESS)
@@ -281,7 +291,7 @@ def _found(ask: Callable[[], T], gone: T) -> T:
 
 
 def register() -> None:
-    for scheme in ("webhdfs", "swebhdfs", "hdfs"):
+    for scheme in HDFS_SCHEMES:
         register_store(scheme, HdfsStore)
 
 

@@ -104,6 +104,7 @@ class Supervisor:
             for member in gang.members[:1]:
                 self.say(first_line(member))
             self.marks.try_store()
+            self.marks.unformed = False
             gang.spawn()
         except OSError as error:
             self.say("cannot start: %s" % error)
@@ -196,6 +197,7 @@ class Supervisor:
             out_of_time=self._departure.out_of_time,
             complete=self.marks.newest is not None or self.job.self_checkpointing,
             own_checkpoints=self.job.self_checkpointing,
+            unformed=self.marks.unformed,
             resumable=self.job.checkpoint is not None or self.job.self_checkpointing,
             failures=self._failures,
             retries=self.job.retries,

@@ -1,6 +1,6 @@
 """What the end of a gang means for its job. Pure, so that every case can be tested."""
 
-from typing import NamedTuple
+from typing import Iterator, NamedTuple, Tuple
 
 from .. import protocol
 from ..protocol import State
@@ -19,6 +19,7 @@ class End(NamedTuple):
     out_of_time: bool = False  #: its time limit is used up
     complete: bool = False  #: a complete checkpoint exists, or the job says that it keeps its own
     own_checkpoints: bool = False  #: the job says that it keeps its own
+    unformed: bool = False  #: its ranks were asked to leave before they had found each other
     resumable: bool = True  #: it can be started again at all
     lost: str = ""  #: why no checkpoint could be written, where none is there: a start would begin at step 0
     failures: int = 0  #: before this end, over all starts
@@ -32,30 +33,28 @@ class Ending(NamedTuple):
 
 
 def judge(end: End) -> Ending:
-    if end.cancel:
-        return Ending(State.CANCELLED, "cancelled")
-    if end.code == 0 and end.stop and end.own_checkpoints:
-        # Perhaps it finished; perhaps it checkpointed and knows nothing of 86. Started again, a finished one ends
-        # at once; taken for finished, an unfinished one would be lost.
-        return Ending(State.STOPPED, "left when it was asked to")
-    if end.code == 0:
-        return Ending(State.COMPLETED, "finished")
-    if end.out_of_time:
-        kept = "; its newest checkpoint is kept" if end.complete else ""
-        return Ending(State.CANCELLED, "its time limit is used up" + kept)
-    if end.code == protocol.EXIT_STOPPED and end.complete:
-        return Ending(State.STOPPED, "stopped after a checkpoint")
-    if end.stop and end.killed:
-        return Ending(State.STOPPED, "did not leave in time and was killed")
-    text = _describe(end)
-    if end.lost and not end.complete:
-        what = "%s; it is not run again from the beginning: no checkpoint could be written (%s)" % (text, end.lost)
-        return Ending(State.FAILED, what, failure=True)
-    if not end.resumable or end.failures >= end.retries:
-        return Ending(State.FAILED, text, failure=True)
-    if end.stop:
-        return Ending(State.STOPPED, text, failure=True)
-    return Ending(RETRY, text, failure=True)
+    return next(ending for holds, ending in _verdicts(end) if holds)
+
+
+def _verdicts(end: End) -> "Iterator[Tuple[bool, Ending]]":
+    """The first that holds is its end."""
+    asked, checkpointed = end.code == protocol.EXIT_STOPPED, end.code == protocol.EXIT_STOPPED and end.complete
+    text, kept = _describe(end), "; its newest checkpoint is kept" if end.complete else ""
+    yield end.cancel, Ending(State.CANCELLED, "cancelled")
+    # Perhaps it finished; perhaps it checkpointed and knows nothing of 86. Started again, a finished one ends at once;
+    # taken for finished, an unfinished one would be lost.
+    left = end.code == 0 and end.stop and end.own_checkpoints
+    yield left, Ending(State.STOPPED, "left when it was asked to")
+    yield end.code == 0, Ending(State.COMPLETED, "finished")
+    yield end.out_of_time, Ending(State.CANCELLED, "its time limit is used up" + kept)
+    yield checkpointed, Ending(State.STOPPED, "stopped after a checkpoint")
+    yield asked and end.stop and end.unformed, Ending(State.STOPPED, "asked to stop before it began")
+    yield end.stop and end.killed, Ending(State.STOPPED, "did not leave in time and was killed")
+    lost = "%s; it is not run again from the beginning: no checkpoint could be written (%s)" % (text, end.lost)
+    yield bool(end.lost) and not end.complete, Ending(State.FAILED, lost, failure=True)
+    yield not end.resumable or end.failures >= end.retries, Ending(State.FAILED, text, failure=True)
+    yield end.stop, Ending(State.STOPPED, text, failure=True)
+    yield True, Ending(RETRY, text, failure=True)
 
 
 def _describe(end: End) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from horae.sim.conditions.sweeps import ends_of, joined
 from horae.sim.conditions.told import TRUE, Conditions, told
 from horae.sim.engine.world import SimulatedJob
-from horae.sim.traces.malformed import Malformed
+from horae.sim.traces.malformed import ROW, Malformed
 from horae.sim.traces.model import Trace, TraceJob
 from horae.tables import names, table
 from policy import bounds
@@ -194,4 +194,5 @@ def _by_line(trace: Trace, job: TraceJob, error: BadInput) -> BadInput:
     if not trace.where or not job.line:
         return error
     what = f"{error.message}; {error.remedy}" if error.remedy else error.message
-    return Malformed(trace.where, job.line, error.field, what, error.value)
+    column = trace.columns.get(error.field, error.field)
+    return Malformed(trace.where, job.line, column, what, error.value, remedy=ROW)

@@ -13,10 +13,11 @@ ROW = "correct the row, or leave such rows out and count them with --skip-bad"
 class Malformed(BadInput):
     """Prints `FILE:LINE: column: what is wrong: value`. `line` counts from 1; 0 where a file has none."""
 
-    def __init__(self, path: object, line: int, column: str, what: str, value: object) -> None:
+    def __init__(self, path: object, line: int, column: str, what: str, value: object, remedy: str = "") -> None:
+        """`remedy`: else that of a header for the first line, and that of a row for others."""
         text = str(value)
         shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
-        remedy = HEADER if line <= 1 else ROW
+        remedy = remedy or (HEADER if line <= 1 else ROW)
         super().__init__(what, where=str(path), line=line, field=column, value=shown, remedy=remedy)
         self.column, self.what = column, what
 

@@ -69,6 +69,8 @@ class Trace:
     malformed: tuple[BadRow, ...] = ()
     #: By reason, what stands in the file and is no job of a simulation: `no gpus`, `never started`.
     left_aside: Mapping[str, int] = field(default_factory=dict)
+    #: `gpus`, `model` -> what its form calls that column, where it is another word.
+    columns: Mapping[str, str] = field(default_factory=dict, compare=False)
     #: Its file.
     where: str = field(default="", compare=False)
 

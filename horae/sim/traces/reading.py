@@ -27,6 +27,9 @@ FORMS = {
     "swf": ("horae.sim.traces.forms.swf", "the Standard Workload Format; processors stand for GPUs"),
 }
 
+#: What a simulation has room for: each job takes more than a kilobyte of memory.
+MOST_JOBS = 5_000_000
+
 
 def rows(lines: TraceLines, form: str = "ours") -> Rows:
     """The rows of a file, in its order, as it is read. Raises Malformed; BadInput for a form that there is not."""
@@ -44,17 +47,20 @@ def read(path: Path, form: str = "ours", *, skip_bad: bool = False) -> Trace:
     """
     lines = TraceLines(path, skip_bad=skip_bad)
     found = rows(lines, form)
-    jobs, seen = [], dict[str, int]()
+    jobs, seen = list[TraceJob](), dict[str, int]()
     for line, _, job, _ in found:
         if job.job in seen:
             lines.refuse(Malformed(path, line, "job", f"line {seen[job.job]} has the same name", job.job))
             continue
+        if len(jobs) == MOST_JOBS:
+            what = f"more than {MOST_JOBS:,} jobs; play some of them: horae trace sample"
+            raise Malformed(path, line, "job", what, job.job)
         seen[job.job] = line
         object.__setattr__(job, "line", line)  # it is nobody else's yet
         jobs.append(job)
     if form != "ours":
         jobs = _from_zero(jobs)
-    return Trace(tuple(jobs), tuple(lines.malformed), dict(found.left_aside), str(path))
+    return Trace(tuple(jobs), tuple(lines.malformed), dict(found.left_aside), found.columns, str(path))
 
 
 def _from_zero(jobs: list[TraceJob]) -> list[TraceJob]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -30,6 +30,8 @@ class Rows:
     header: str | None
     jobs: Iterator[Row] = field(default_factory=lambda: iter(()))
     left_aside: Counter[str] = field(default_factory=Counter)
+    #: `gpus`, `model` -> what the form calls that column, where it is another word.
+    columns: Mapping[str, str] = field(default_factory=dict)
     #: What stands between two rows, and after the last one.
     between: str = "\n"
     end: str = "\n"
@@ -50,12 +52,12 @@ class Rows:
         return made
 
 
-def by_row(table: Table, make: Callable[[Cells, int], TraceJob | str]) -> Rows:
+def by_row(table: Table, make: Callable[[Cells, int], TraceJob | str], **columns: str) -> Rows:
     """Rows of a form that has one a job.
 
-    `make`: cells and the row's number (from 1) -> the job, or why there is none.
+    `make`: cells and the row's number (from 1) -> the job, or why there is none. `columns`: see `Rows`.
     """
-    rows = Rows(table.header)
+    rows = Rows(table.header, columns=columns)
 
     def jobs() -> Iterator[Row]:
         for number, cells in enumerate(table, 1):

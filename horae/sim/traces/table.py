@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import chain
 
 from horae.sim.traces.lines import Line, TraceLines
-from horae.sim.traces.malformed import Malformed
+from horae.sim.traces.malformed import ROW, Malformed
 from policy.bounds import MOST_GPUS, MOST_S
 
 #: As people and programs write one.
@@ -92,7 +92,7 @@ class Cells:
             raise self.wrong(name, "is no time", text) from None
 
     def wrong(self, name: str, what: str, value: object) -> Malformed:
-        return Malformed(self.path, self.line, name, what, value)
+        return Malformed(self.path, self.line, name, what, value, remedy=ROW)
 
 
 class Table:
@@ -107,12 +107,14 @@ class Table:
         needed: Sequence[str] = (),
         fold_case: bool = False,
         comment: str = "",
+        by_hand: bool = False,
     ) -> None:
         """`separator` None: white space. `names`: from the number of fields of the first row. `comment`: what begins
-        a line that is none, which counts as header. Raises Malformed for a header that lacks what is `needed`.
+        a line that is none, which counts as header. `by_hand`: the last line may lack its end, as people leave it; what
+        programs write has one, unless it was cut. Raises Malformed for a header that lacks what is `needed`.
         """
         self.lines, self.separator = lines, separator
-        self._fold, self._comment = fold_case, comment
+        self._fold, self._comment, self._by_hand = fold_case, comment, by_hand
         self._iterator = iter(lines)
         lines.separator = separator
         #: The header as it stands in the file, None where it has none.
@@ -152,6 +154,9 @@ class Table:
             self.lines.skip_bad = skip
         if first is None:
             raise Malformed(self.lines.path, 1, "header", "the file is empty", "''")
+        if "\r" in first.text.removesuffix("\r"):
+            what = "its lines end with carriage returns alone, where newlines belong"
+            raise Malformed(self.lines.path, 1, "header", what, first.text)
         return first
 
     def _names(self, first: Line) -> list[str]:
@@ -180,6 +185,8 @@ class Table:
                 values = self._split(line)
                 if len(values) != width:
                     raise self._uneven(line, len(values))
+                if not (line.whole or self._by_hand):
+                    raise self._cut(line)
             except Malformed as bad:
                 self.lines.refuse(bad)
                 continue
@@ -203,6 +210,11 @@ class Table:
                 what += f" (separated by {name}?)"
                 break
         else:
-            if not line.whole:
+            if fields < width and not line.whole:
                 what += " (the file is cut)"
-        return Malformed(self.lines.path, line.number, column or f"field {fields + 1}", what, line.text)
+        return Malformed(self.lines.path, line.number, column or f"field {fields + 1}", what, line.text, remedy=ROW)
+
+    def _cut(self, line: Line) -> Malformed:
+        *_, before, last = self.lines.names
+        what = "the last line has no end: the dump is cut, or its newline is missing"
+        return Malformed(self.lines.path, line.number, last or before, what, line.text, remedy=ROW)

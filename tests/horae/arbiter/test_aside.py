@@ -148,7 +148,7 @@ def test_in_a_living_arbiter_the_others_start_and_the_odd_one_is_told_why(tmp_pa
     record = site.job(odd)
     assert record.state is JobState.QUEUED
     assert record.aside is not None
-    assert "ZeroDivisionError" in record.aside["text"]
+    assert "ZeroDivisionError" in record.aside.text
     causes = explain(site.core.ledger, site.config, record, site.core.now_s()).causes
     assert [c.what for c in causes if "cannot take it" in c.text] == ["aside"]
     assert not [a for a in site.core.ledger.alerts if a.startswith("policy")], "a decision was made"
@@ -179,5 +179,5 @@ def test_a_job_of_numbers_that_an_older_arbiter_took_is_left_out(tmp_path: Path)
         record = site.job(job)
         assert record.state is JobState.QUEUED
         assert record.aside is not None, record
-        assert "at " in record.aside["text"]
+        assert "at " in record.aside.text
     site.close()

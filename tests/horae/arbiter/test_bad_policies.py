@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from horae.port import JobState
-from policy.model import Decision, Snapshot
+from policy.model import Decision, Limits, Shape, Snapshot
 from policy.text import instance
 from tests.horae.arbiter.site import ANN, BEN, Site, answer, equal_shares, first_come, spec
 
@@ -81,6 +81,17 @@ def test_after_a_bad_answer_the_previous_allocation_stands(tmp_path: Path, polic
     site.policy = first_come
     site.until(late, JobState.RUNNING, patience_s=120)
     assert site.core.ledger.alerts == {}
+
+
+def test_gpus_that_lie_as_a_job_asks_are_no_bad_answer(tmp_path: Path) -> None:
+    """Where nodes of a job have equally many, but for one that keeps its own shape: it held up all others."""
+    limits = {"limits": Limits(equal_gpus_per_node=True)}
+    site = Site(tmp_path, world_options=limits)
+    (odd,) = site.commands.submit([spec("odd", 5, steps=4000, checkpoint=None, shape=Shape())], ANN)
+    (other,) = site.commands.submit([spec("other", 3, steps=4000)], BEN)
+    site.until(other, JobState.RUNNING)
+    assert site.core.ledger.alerts == {}
+    assert sorted(site.job(odd).allocation.values()) == [1, 4]
 
 
 def test_a_job_between_two_starts_gets_its_gpus_back_though_the_policy_fails(tmp_path: Path) -> None:

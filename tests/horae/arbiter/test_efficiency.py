@@ -72,3 +72,11 @@ def test_a_job_that_never_started_kept_no_size(tmp_path: Path) -> None:
     site.until(waits, JobState.RUNNING)
     site.run(20)
     assert any("it kept the size that it started at" in text for text in told(site, waits).advice)
+
+
+def test_one_that_ended_at_once_is_not_told_how_to_use_gpus_better(tmp_path: Path) -> None:
+    site = Site(tmp_path, nodes=[Node("n1", "v100", 4)], policy=decide)
+    (job,) = site.commands.submit([spec("a", 4, steps=1, checkpoint=None)], ANN)
+    site.until(job, JobState.COMPLETED)
+    assert told(site, job).held < 60
+    assert not told(site, job).advice

@@ -121,10 +121,11 @@ def test_a_veto_is_recorded_and_the_rest_fits_around_it(tmp_path: Path) -> None:
     (second,) = site.commands.submit([spec("second", (1, 16), steps=100_000)], BEN)
     site.run(10)
     record = site.job(first)
-    assert record.guard is not None and record.guard["guard"] == "minimum-run-time"
-    assert sum(record.guard["wanted"].values()) == 8
+    assert record.guard is not None and record.guard.guard == "minimum-run-time"
+    assert sum(record.guard.wanted.values()) == 8
     assert sum(record.allocation.values()) == 16
-    assert site.job(second).guard is not None and "stay with 1" in site.job(second).guard["text"]  # type: ignore[index]
+    other = site.job(second).guard
+    assert other is not None and "stay with 1" in other.text
     site.run(40)
     assert site.job(first).guard is None
     assert [sum(site.job(j).allocation.values()) for j in (first, second)] == [8, 8]

@@ -11,9 +11,10 @@ from horae.cli.options import kind_of
 from horae.fake import FakePort
 from horae.journal import Kind
 from horae.journal.store import rebuilt
-from horae.port import JobState, Observation
+from horae.port import Blocked, BlockKind, JobState, Observation
 from horae.views.status import status_of
-from tests.horae.arbiter.site import ANN, BEN, Site, Time, equal_shares, spec
+from horae.views.watch import explained
+from tests.horae.arbiter.site import ANN, BEN, Site, Time, config, equal_shares, spec
 
 
 def test_a_job_is_submitted_started_and_completed(tmp_path: Path) -> None:
@@ -44,6 +45,39 @@ def test_an_arrival_shrinks_a_running_job_by_checkpoint_and_restart(tmp_path: Pa
     site.until(first, JobState.COMPLETED, patience_s=1000)
     site.until(second, JobState.COMPLETED, patience_s=1000)
     assert site.world.refusals == [] and site.world.violations == []
+
+
+@pytest.mark.parametrize("gpus", [4, 6])
+def test_a_job_that_cannot_leave_stays_on_nodes_that_are_its_pools_no_more(tmp_path: Path, gpus: int) -> None:
+    """All of its nodes, or one: it would seem to hold nothing, or less, and be asked to leave for its own good."""
+    site = Site(tmp_path)
+    (job,) = site.commands.submit([spec("rigid", gpus, checkpoint=None)], ANN)
+    held = dict(site.until(job, JobState.RUNNING).allocation)
+    assert "n1" in held
+    site.close()
+    site.config = config(tmp_path, pools=[{"name": "main", "nodes": "n[2-4]"}])
+    site.open()
+    (other,) = site.commands.submit([spec("other", 8)], BEN)
+    site.until(other, JobState.RUNNING)
+    site.run(30)
+    record = site.job(job)
+    assert (record.state, record.epoch, dict(record.allocation)) == (JobState.RUNNING, 1, held)
+    assert not [event for event in site.journal.history(job=job) if event.data.get("verb") == "stop"]
+    assert site.world.refusals == [] and site.world.violations == []
+
+
+def test_a_job_that_is_held_in_the_cluster_takes_nothing_from_others(tmp_path: Path) -> None:
+    """Its owner or an administrator holds it there: its GPUs would wait with it, idle, for ever."""
+    site = Site(tmp_path)
+    held = site.world.submit("held", spec("held", 16, steps=4000, owner="ann"))
+    held.blocked = Blocked(BlockKind.ASIDE, "held by its owner")
+    site.run(2)
+    (other,) = site.commands.submit([spec("other", 4, steps=20)], BEN)
+    site.until(other, JobState.COMPLETED)
+    assert site.job("held").state is JobState.QUEUED
+    assert "held by its owner" in str(explained(site.core, "held").causes)
+    held.blocked = None
+    site.until("held", JobState.RUNNING)
 
 
 class Passing(Time):

@@ -58,6 +58,14 @@ def test_a_policy_that_overruns_is_ended_at_its_deadline(worker: Worker, monkeyp
 
 
 @use("exits")
+def test_after_an_upgrade_no_policy_is_blamed(worker: Worker) -> None:
+    """The process is of what is installed now, and the arbiter of what was."""
+    assert "installed anew" not in worker.ask(question()).why_not
+    worker._installed = [None]
+    assert "restart `horae serve`" in worker.ask(question()).why_not
+
+
+@use("exits")
 def test_a_policy_that_takes_its_process_down_costs_one_answer(worker: Worker) -> None:
     for _ in range(2):
         answer = worker.ask(question())

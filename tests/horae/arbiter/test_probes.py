@@ -137,7 +137,7 @@ def test_a_probe_is_made_measured_and_changes_the_decision(tmp_path: Path) -> No
     until_probed(at, name)
     probe = at.job(name).probe
     assert probe is not None
-    assert sum(probe["allocation"].values()) == probe["gpus"] > 1
+    assert sum(probe.allocation.values()) == probe.gpus > 1
     told = explain(at.core.ledger, at.config, at.job(name), at.time.now)
     cause = next(c for c in told.causes if c.what == "probe")
     assert "two restarts" in cause.text
@@ -147,7 +147,7 @@ def test_a_probe_is_made_measured_and_changes_the_decision(tmp_path: Path) -> No
     assert over["over"].startswith("measured: ")
     at.run(90.0, step_s=1.0)
     record = at.job(name)
-    assert record.measured["places"]["k80"][str(probe["gpus"])]["source"] == "measured"
+    assert record.measured["places"]["k80"][str(probe.gpus)]["source"] == "measured"
     assert sum(record.allocation.values()) == 4  # the policy knows now that four make it faster
     assert at.world.refusals == [] and at.world.violations == []
     assert rebuilt(at.journal.path) == at.core.ledger

@@ -45,6 +45,22 @@ def test_workers_stay_and_train_in_each_shape_the_gate_names(yard: Yard) -> None
     until("its start", lambda: f"start step={step} world=3 epoch=2" in yard.log("w-c"))
 
 
+def test_a_stop_before_all_ranks_have_come_costs_the_job_nothing(yard: Yard) -> None:
+    """One worker had heard of the stop before it began, the other waited for it in vain, left without a checkpoint and
+    was said to have failed: a job was over whose shape changed right after its first start."""
+    yard.worker("w-a", counter())
+    yard.open(1, "w-a", "w-b")
+    until("its trainer waits", lambda: "runs " in yard.log("w-a"))
+    yard.say({"epoch": 1, "state": "stop", "members": []})
+    ack = yard.ack("w-a", 1)
+    assert (ack["state"], ack["exit_code"], ack["checkpoint"]) == ("stopped", 86, None)
+    assert ack["text"] == "asked to stop before it began"
+    yard.open(2, "w-a")
+    until("it begins", lambda: "world=1 epoch=2" in yard.log("w-a"))
+    yard.say({"epoch": 2, "state": "stop", "members": []})
+    assert yard.ack("w-a", 2)["state"] == "stopped"
+
+
 def test_term_from_the_node_manager_is_a_request_too(yard: Yard) -> None:
     yard.worker("w-a", counter(), gpus=2)
     yard.open(5, "w-a", gpus=2)

@@ -22,6 +22,9 @@ CASES = [
     (End(86, stop=True, retries=1), "stopped", True),
     (End(86, stop=True), "failed", True),
     (End(86), "failed", True),
+    # asked to leave before its ranks had come
+    (End(86, stop=True, unformed=True), "stopped", False),
+    (End(86, unformed=True), "failed", True),
     # fails
     (End(7), "failed", True),
     (End(7, retries=1), "retry", True),

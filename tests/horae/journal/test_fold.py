@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from horae.journal import Clock, Draft, Journal, Ledger, events
 from horae.journal.codec import plain, restore, text
 from horae.journal.events import Verb
+from horae.journal.ledger import HeldBack, LeftOut, Obstacle, Probing, Shrink, UnusedGpus
 from horae.journal.store import rebuilt
-from horae.port import CheckpointMark, JobState
+from horae.port import BlockKind, CheckpointMark, JobState
 from horae.views.rows import job_table, pool_row, tenant_table
 from tests.horae.arbiter.site import Time, spec
 
@@ -194,3 +195,40 @@ def test_people_name_a_job_by_the_clusters_own_number() -> None:
             made.close()
     wanted = {"14": "14.new", "14.old": "14.old", "14_3": "14_3.new", "7": "7"}
     assert named == {**wanted, "1": None, "14.": None, "": None}
+
+
+def test_what_the_version_before_kept_of_a_job_is_read() -> None:
+    """Checkpoints of the ledger hold these as objects of their own, which that version wrote."""
+    job = {
+        "id": "1",
+        "spec": plain(spec("a")),
+        "pool": "p",
+        "tenant": "t",
+        "app": "a",
+        "owner": "ann",
+        "submitted_s": 1.0,
+    }
+    kept = {
+        "blocked": {"kind": "limit", "text": "QOSMaxGRES", "since_s": 2.0, "cap": 4},
+        "unused": {"gpus": 2, "which": ["n1:0", "n1:1"], "since_s": 3.0, "by": "use"},
+        "shrunk": {"from": 8, "to": 4, "gained": ["2"], "policy": "max-min", "at_s": 4.0, "wall_s": 5.0},
+        "guard": {"guard": "minimum-run-time", "text": "soon", "wanted": {"n1": 2}, "since_s": 6.0},
+        "aside": {"text": "raised", "until_s": 9.0, "policy": "mine", "since_s": 7.0},
+        "probe": {
+            "gpu_type": "k80",
+            "gpus": 1,
+            "allocation": {"n1": 1},
+            "until_s": 9.0,
+            "text": "worth",
+            "since_s": 8.0,
+        },
+    }
+    ledger = restore(Ledger, {"jobs": {"1": {**job, **kept}}})
+    record = ledger.jobs["1"]
+    assert record.blocked == Obstacle(BlockKind.LIMIT, "QOSMaxGRES", 2.0, cap=4)
+    assert record.unused == UnusedGpus(2, ("n1:0", "n1:1"), 3.0, "use")
+    assert record.shrunk == Shrink(8, 4, ("2",), "max-min", 4.0, 5.0)
+    assert record.guard == HeldBack("minimum-run-time", "soon", 6.0, {"n1": 2})
+    assert record.aside == LeftOut("raised", 9.0, 7.0, "mine")
+    assert record.probe == Probing("k80", 1, {"n1": 1}, 9.0, "worth", 8.0)
+    assert restore(Ledger, plain(ledger)) == ledger, "and by this one, what it writes itself"

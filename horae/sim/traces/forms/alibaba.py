@@ -35,7 +35,7 @@ def rows(lines: TraceLines) -> Rows:
     first = beginning(lines.path).removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
     if b"cpu_milli" in first:
         needed = ("name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")
-        return by_row(Table(lines, needed=needed), _pod)
+        return by_row(Table(lines, needed=needed), _pod, gpus="num_gpu")
     if first.startswith(b"job_name,"):
         return _tasks(Table(lines, needed=TASKS))
     return _tasks(Table(lines, names=lambda _: TASKS))
@@ -68,7 +68,7 @@ class _Task:
 
 
 def _tasks(table: Table) -> Rows:
-    rows = Rows(table.header)
+    rows = Rows(table.header, columns={"gpus": "plan_gpu"})
     lines = table.lines
 
     def jobs() -> Iterator[Row]:

@@ -33,7 +33,7 @@ _SHOCKWAVE = (*_PHYSICAL[:7], "mode", *_PHYSICAL[7:9], "duration", "arrival_time
 
 
 def rows(lines: TraceLines) -> Rows:
-    return by_row(Table(lines, separator="\t", names=_names), _job)
+    return by_row(Table(lines, separator="\t", names=_names), _job, gpus="scale_factor", model="job_type")
 
 
 def _names(fields: int) -> Sequence[str]:

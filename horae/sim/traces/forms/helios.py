@@ -9,7 +9,7 @@ from horae.sim.traces.table import Cells, Table
 
 
 def rows(lines: TraceLines) -> Rows:
-    return by_row(Table(lines, needed=("job_id", "gpu_num", "submit_time", "duration")), _job)
+    return by_row(Table(lines, needed=("job_id", "gpu_num", "submit_time", "duration")), _job, gpus="gpu_num")
 
 
 def _job(cells: Cells, number: int) -> TraceJob | str:

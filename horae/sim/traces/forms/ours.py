@@ -35,7 +35,7 @@ _PHASE = re.compile(r"([0-9]{1,6})x([0-9]{1,12}(?:\.[0-9]{1,9})?)")
 
 
 def rows(lines: TraceLines) -> Rows:
-    table = Table(lines, needed=("submitted", "gpus"))
+    table = Table(lines, needed=("submitted", "gpus"), by_hand=True)
     if "duration" not in table.index and not {"iterations", "model"} <= table.index.keys():
         raise Malformed(
             lines.path,

@@ -47,11 +47,11 @@ def _table(lines: TraceLines) -> Rows:
             raise cells.wrong(submitted, "is no time", cells.word(submitted, ""))
         return TraceJob(str(number), at, cells.count(gpus), cells.number(duration), cells.word(cluster, "default"))
 
-    return by_row(table, job)
+    return by_row(table, job, gpus=gpus)
 
 
 def _log(lines: TraceLines) -> Rows:
-    rows = Rows("[", between=",\n", end="\n]\n")
+    rows = Rows("[", columns={"gpus": "attempts"}, between=",\n", end="\n]\n")
 
     def jobs() -> Iterator[Row]:
         for number, text, value in _elements(lines):
@@ -122,9 +122,9 @@ def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
     decoder, text, line, newest = json.JSONDecoder(), "", 1, ""
     source = iter(lines)
 
-    def more() -> bool:
+    def more(lines_of_it: int = 64) -> bool:
         nonlocal text
-        taken = list(islice(source, 64))
+        taken = list(islice(source, lines_of_it))
         text += "".join(f"{one.text}\n" if one.whole else one.text for one in taken)
         return bool(taken)
 
@@ -153,7 +153,8 @@ def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
             lines.refuse(cut(text))
             return
         except ValueError:
-            if len(text) > LONGEST or not more():
+            # Twice as much each time, so that the whole of a job is decoded a few times, however many lines it has.
+            if len(text) > LONGEST or not more(64 + text.count("\n")):
                 lines.refuse(cut(text))
                 return
             continue

@@ -25,7 +25,12 @@ ITERATIONS = {
 
 
 def rows(lines: TraceLines) -> Rows:
-    return by_row(Table(lines, needed=("name", "time", "application", "num_replicas")), _job)
+    return by_row(
+        Table(lines, needed=("name", "time", "application", "num_replicas")),
+        _job,
+        gpus="num_replicas",
+        model="application",
+    )
 
 
 def _job(cells: Cells, number: int) -> TraceJob:

@@ -16,7 +16,7 @@ from horae.sim.traces.sacct.records import records
 
 def rows(lines: TraceLines) -> Rows:
     header, found = records(lines, keep_text=True)
-    rows = Rows(header)
+    rows = Rows(header, columns={"gpus": "AllocTRES"})
 
     def jobs() -> Iterator[Row]:
         for number, job in enumerate(folded(found)):

@@ -35,7 +35,7 @@ FIELDS = (
 
 
 def rows(lines: TraceLines) -> Rows:
-    return by_row(Table(lines, separator=None, names=_names, comment=";"), _job)
+    return by_row(Table(lines, separator=None, names=_names, comment=";"), _job, gpus="requested")
 
 
 def _names(fields: int) -> Sequence[str]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import json
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from horae.sim.traces import reading
+from horae.sim.traces.forms import philly
 from horae.sim.traces.reading import FORMS, Malformed, read
+from tests.horae.sim.made import said
 
 SEEDS = {
     "ours": "submitted,duration,gpus,job,min_gpus,max_gpus,model,iterations\n0,5,2,a,1,4,m,9\n1,6,2,b,,,,\n",
@@ -63,3 +68,68 @@ def test_damage_anywhere_is_told_or_passed_over(form: str, data: st.DataObject) 
                 continue
             assert [j.submitted for j in found.jobs] == sorted(j.submitted for j in found.jobs)
             assert all(j.gpus >= 1 and (j.duration is None or j.duration >= 0) for j in found.jobs)
+
+
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - {"ours", "philly"}))
+def test_what_a_program_wrote_and_was_cut_in_its_last_number_is_refused(form: str, tmp_path: Path) -> None:
+    """`60` that lost its end is a good `6`. (Ours are written by hand too, and the list of Philly's log has an end.)"""
+    path, text = tmp_path / "t", SEEDS[form]
+    path.write_text(text.removesuffix("\n"))
+    last = text.count("\n")
+    with pytest.raises(Malformed, match=rf":{last}: \w+: the last line has no end: the dump is cut"):
+        read(path, form)
+    assert [bad.line for bad in read(path, form, skip_bad=True).malformed] == [last]
+
+
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - {"philly"}))
+def test_lines_that_carriage_returns_alone_end_are_refused_as_such(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_bytes((2 * SEEDS[form]).replace("\n", "\r").encode())
+    for skip_bad in (False, True):
+        with pytest.raises(Malformed, match=":1: header: its lines end with carriage returns alone"):
+            read(path, form, skip_bad=skip_bad)
+
+
+@pytest.mark.parametrize(
+    ("form", "column"),
+    [("helios", "gpu_num"), ("alibaba", "plan_gpu"), ("gavel", "scale_factor"), ("pollux", "num_replicas"),
+     ("sacct", "AllocTRES"), ("swf", "requested"), ("philly", "attempts"), ("ours", "gpus")],
+)  # fmt: skip
+def test_a_job_that_is_too_large_is_told_by_the_forms_own_column(
+    form: str, column: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t"
+    path.write_text(
+        SEEDS[form].replace('["g0"]', '["g0","g1"]').replace("14775\t1", "14775\t2").replace("0,5,2,a,1", "0,5,2,a,2")
+    )
+    code, _, err = said(capsys, "simulate", str(path), "--cluster", "v100:1x1", "--policy", "fifo", "--format", form)
+    assert code == 3
+    assert f": {column}: " in err
+    assert "GPUs, more than the cluster has (1)" in err
+    assert "--skip-bad" in err
+
+
+def test_more_jobs_than_there_is_memory_for_are_refused_and_not_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MOST_JOBS", 3)
+    path = tmp_path / "t"
+    path.write_text("submitted,duration,gpus\n" + "1,1,1\n" * 4)
+    for skip_bad in (False, True):
+        with pytest.raises(Malformed, match=r":5: job: more than 3 jobs; .*horae trace sample"):
+            read(path, skip_bad=skip_bad)
+
+
+def test_a_job_of_a_million_lines_is_decoded_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = Counter[str]()
+
+    class Counted(json.JSONDecoder):
+        def raw_decode(self, s: str, idx: int = 0) -> tuple[object, int]:
+            tries["all"] += 1
+            return super().raw_decode(s, idx)
+
+    monkeypatch.setattr(philly.json, "JSONDecoder", Counted)
+    path = tmp_path / "t"
+    path.write_text(SEEDS["philly"].replace('["g0"]', "[" + '"g0",\n' * 1_000_000 + '"g0"]'))
+    assert [job.gpus for job in read(path, "philly").jobs] == [1_000_001]
+    assert tries["all"] < 40
