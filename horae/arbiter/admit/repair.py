@@ -1,10 +1,10 @@
 """What is left of a decision when guards have refused parts of it: targets that fit together. Pure.
 
-Vetoed jobs keep what they hold. Where that leaves a node with more targets than GPUs, the jobs that were to gain
-there step back, waiting ones first and the latest in the policy's order first: a running job to what it holds, a
-waiting one to nothing. What jobs hold now fits together, so this ends. Waiting jobs that lost their place are then
-offered what is free, by the same placement that policies use; but who lost it to a gang that moves as soon as it
-stands waits so long: elsewhere it would be where its policy never wanted it, and be moved again.
+Vetoed jobs keep what they hold. Where that leaves a node with more targets than GPUs, the jobs that were to gain there
+step back, the latest in order first: a running job to what it holds, a waiting one to nothing. What jobs hold now fits
+together, so this ends. Waiting jobs that lost their place are then offered what is free, by the same placement that
+policies use; but who lost it to a gang that moves as soon as it stands waits so long: elsewhere it would be where its
+policy never wanted it, and be moved again.
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ def _who_steps_back(
     held: Mapping[JobName, Allocation],
     fixed: frozenset[JobName],
 ) -> JobName | None:
-    gains = [j for j in order if j not in fixed and final[j].get(node, 0) > held.get(j, EMPTY).get(node, 0)]
-    waiting = [j for j in gains if not held.get(j)]
-    return waiting[-1] if waiting else gains[-1] if gains else None
+    """By the order alone: by what jobs hold, those who move would take turns from round to round."""
+    gains = (j for j in reversed(order) if j not in fixed and final[j].get(node, 0) > held.get(j, EMPTY).get(node, 0))
+    return next(gains, None)
 
 
 def _stay(
