@@ -6,12 +6,15 @@ A day of a log (`--trace`: the busiest day of its largest tenant; else a day dra
 nodes of 4 virtual GPUs (slurmctld and eight slurmd as private processes), `--compress` times as fast as it was: jobs
 that sleep, with a time limit (whole minutes, one to five times what they need, as users ask) and one of three
 priorities. Slurm is `sched/backfill`, that looks every second. Then the simulator has the submissions, run times,
-limits and priorities that Slurm noted, and places the jobs itself: `fifo-backfill`, conservative as Slurm's is, with
-the limits for lengths. Slurm notes whole seconds; `waits` are of both sides from submission to start.
+limits and priorities that Slurm noted, and places the jobs itself: `fifo-backfill`, variant `slurm`, with the limits
+for lengths. Slurm notes whole seconds; where in them things happened is
+drawn `DRAWS` times, for a fraction of a second decides who overtakes whom: a mean wait is the mean over the draws, and
+`band` is how far apart they are.
 
     told      limits and priorities as Slurm knew them: the simulator's own error
     sacct     what `horae what-if` makes of a dump, which tells neither: EASY, exact lengths, no priorities
-    easy      as `told`, but only the first in line has a reservation
+    exact     as `told`, but a reservation is as early as can be (`conservative`). Slurm looks at ends in windows of
+              30 s, 60 s, 120 s ... of its own clock: at 180 times the speed 30 s are 1.5 hours
 
 Goal: mean wait within 1.7 %, as near as BSC's simulator, which is a modified Slurm, is to its own.
 """
@@ -55,6 +58,7 @@ DAY_S, LONGEST_S = 86400.0, 8 * 3600.0
 SLACK = (1.0, 2.0, 5.0)  #: what users ask for over what they need
 PRIORITIES = (100, 200, 300)
 GOAL = 0.017
+DRAWS = 8
 #: Jobs are remembered until they are asked for; every moment in the future is planned to the second.
 SLURM = """
 MinJobAge=100000
@@ -152,15 +156,21 @@ def really(lab: PrivateSlurm, jobs: Sequence[Asked], patience_s: Seconds) -> lis
 
 
 def simulated(
-    jobs: Sequence[Asked], noted: Sequence[Noted], options: Mapping[str, Any], *, told: bool, tick_s: Seconds
+    jobs: Sequence[Asked], noted: Sequence[Noted], options: Mapping[str, Any], seed: int, *, told: bool, tick_s: Seconds
 ) -> list[Seconds]:
     """Their waits in the simulator."""
+    drawn = random.Random(seed).random
     cluster = cluster_of(f"v100:{NODES}x{GPUS_A_NODE}")
     settings = Settings.of(cluster, "fifo-backfill", options, tick_s=tick_s, restart_s=0.0)
     speeds = Throughput(cluster)
     first_s = min(life.submitted_s for life in noted)
     trace = Trace(tuple(
-        TraceJob(f"{number:05}", life.submitted_s - first_s, job.gpus, max(life.ended_s - life.started_s, 0.5))
+        TraceJob(
+            f"{number:05}",
+            life.submitted_s - first_s + drawn(),
+            job.gpus,
+            max(life.ended_s - life.started_s + drawn() - drawn(), 0.1),
+        )
         for number, (job, life) in enumerate(zip(jobs, noted, strict=True))
     ))  # fmt: skip
     made = runs(trace, Workload(cluster, speeds, {}), None)
@@ -178,14 +188,18 @@ def _limited(run: SimulatedJob, job: Asked) -> None:
     run.plain = replace(run.plain, work=Work(max(60.0 * job.limit_min * job.gpus, run.total)), precedence=job.priority)
 
 
-def against(real: Sequence[Seconds], here: Sequence[Seconds]) -> dict[str, Any]:
-    off = [abs(a - b) for a, b in zip(real, here, strict=True)]
+def against(real: Sequence[Seconds], draws: Sequence[Sequence[Seconds]]) -> dict[str, Any]:
+    """Waits of all jobs, in each of the draws."""
+    means = [statistics.fmean(here) for here in draws]
+    waits = [wait for here in draws for wait in here]
+    near = [abs(a - b) <= 5 for here in draws for a, b in zip(real, here, strict=True)]
     return {
-        "wait_mean_s": round(statistics.fmean(here), 3),
-        "wait_median_s": round(statistics.median(here), 3),
-        "wait_p95_s": round(statistics.quantiles(here, n=20)[-1], 3),
-        "mean_off": round(statistics.fmean(here) / statistics.fmean(real) - 1, 4),
-        "jobs_within_5_s": round(sum(o <= 5 for o in off) / len(off), 3),
+        "wait_mean_s": round(statistics.fmean(means), 3),
+        "wait_median_s": round(statistics.median(waits), 3),
+        "wait_p95_s": round(statistics.quantiles(waits, n=20)[-1], 3),
+        "mean_off": round(statistics.fmean(means) / statistics.fmean(real) - 1, 4),
+        "band": [round(mean / statistics.fmean(real) - 1, 4) for mean in (min(means), max(means))],
+        "jobs_within_5_s": round(statistics.fmean(near), 3),
     }
 
 
@@ -210,19 +224,23 @@ def main() -> None:
         given.lives.write_text(json.dumps({"slurm": release, "noted": [astuple(life) for life in noted]}))
     real = [life.started_s - life.submitted_s for life in noted]
     found = {
-        name: against(real, simulated(jobs, noted, {"variant": variant}, told=told, tick_s=given.tick))
-        for name, variant, told in (("told", "conservative", True), ("sacct", "easy", False), ("easy", "easy", True))
+        name: against(
+            real,
+            [simulated(jobs, noted, {"variant": variant}, seed, told=told, tick_s=given.tick) for seed in range(DRAWS)],
+        )
+        for name, variant, told in (("told", "slurm", True), ("exact", "conservative", True), ("sacct", "easy", False))
     }
     off = found["told"]["mean_off"]
     result = {
         "verdict": "holds" if abs(off) <= GOAL else "differs",
         "goal": GOAL,
+        "real_within_band": found["told"]["band"][0] <= 0.0 <= found["told"]["band"][1],
         "jobs": len(jobs),
         "seconds": round(max(life.ended_s for life in noted) - min(life.submitted_s for life in noted)),
         "longer_than_slept_s": round(
             statistics.fmean(n.ended_s - n.started_s - j.runs_s for j, n in zip(jobs, noted, strict=True)), 3
         ),
-        "real": against(real, real),
+        "real": against(real, [real]),
         **found,
         "compressed": given.compress,
         "load": given.load,

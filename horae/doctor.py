@@ -141,11 +141,17 @@ def state(folder: Path) -> Iterator[Check]:
 
 
 def policies(config: Config) -> Iterator[Check]:
-    from policy.catalogue import named
+    from policy.catalogue import is_own, named
 
     for pool in config.pools:
-        named(pool.policy, believed=False)
+        entry = named(pool.policy, believed=False)
         yield ok(f"pool {pool.name}", f"{pool.policy}, mode {pool.mode}")
+        if not is_own(entry) and os.geteuid() != 0:
+            yield warn(
+                f"pool {pool.name}",
+                f"{pool.policy} is not one of Horae's, and runs with this account's rights: it can read the journal",
+                "use a policy that you have read; under an arbiter that is root it is an account that owns nothing",
+            )
 
 
 def cluster(config: Config) -> Iterator[Check]:

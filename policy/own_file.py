@@ -56,8 +56,9 @@ def read(path: Path, *, believed: bool = True) -> OwnFile:
     """`believed`: the caller says so. What root runs, and what is not believed, may be changed by nobody else. Raises
     BadInput."""
     try:
+        whole = path.resolve(strict=True)  # no link that is followed later than it is looked at
         part = None if believed and os.geteuid() != 0 else changed_by_others(path)
-        with path.open("rb") as stream:
+        with whole.open("rb") as stream:
             source = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise _bad(

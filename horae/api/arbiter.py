@@ -25,7 +25,7 @@ from horae.views import endings, jobs, rows, watch
 from horae.views.cause import Cause
 from horae.views.efficiency import efficiency
 from horae.views.sentences import sentence
-from horae.views.starts import StartEstimate
+from horae.views.starts import OTHERWISE, StartEstimate
 from policy.model import BadInput, Seconds
 from policy.text import instance
 
@@ -225,9 +225,9 @@ class ArbiterBackend:
         trial, soon = self._arbiter.view(lambda core: _prepared(core, specs, Requester(by)))
         found = self._trials.run(trial)
         for job in found["jobs"]:
-            start = soon.get(job["id"])
-            job["start_in_s"] = None if start is None or job["allocation"] else start.in_s
-            job["start_after"] = [] if start is None or job["allocation"] else list(start.after)
+            start = None if job["allocation"] or job["code"] in OTHERWISE else soon.get(job["id"])
+            job["start_in_s"] = None if start is None else start.in_s
+            job["start_after"] = [] if start is None else list(start.after)
         names = self._arbiter.view(lambda core: {o["id"]: core.ledger.jobs[o["id"]].spec.name for o in found["others"]})
         for other in found["others"]:
             other["name"] = names[other["id"]]

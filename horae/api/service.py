@@ -10,6 +10,7 @@ from horae.api.peers import user_name
 from horae.api.privacy.access import AccessRules
 from horae.api.routes import create_app
 from horae.api.server import Server
+from horae.arbiter.decide import powerless
 from horae.arbiter.observe.measurements import Profiles
 from horae.arbiter.service import Arbiter
 from horae.config import ClusterForm, Config, socket_path
@@ -45,11 +46,20 @@ def with_operators(config: Config) -> Config:
     return config.model_copy(update={"operators": list(names)})
 
 
+def _check_rights(config: Config) -> None:
+    """Raises BadInput for a policy that would never be run: another's, where only root can read Python and Horae."""
+    kept = powerless.account()[1]
+    for index, pool in enumerate(config.pools):
+        if why := powerless.barred(pool.policy, kept):
+            raise BadInput(why, field=f"pools[{index}].policy", value=pool.policy)
+
+
 class Service:
     """Raises at once what is wrong with the configuration, the journal, the cluster or the socket."""
 
     def __init__(self, config: Config, *, profiles: Profiles | None = None) -> None:
         check_policies(config)
+        _check_rights(config)
         config = with_operators(config)
         self.socket = socket_path(config)
         self.arbiter = Arbiter(config, connect(config.cluster), profiles=profiles, apps=apps)

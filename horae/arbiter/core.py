@@ -25,7 +25,7 @@ from horae.arbiter.admit.models import Models
 from horae.arbiter.decide import aside, evidence, offers
 from horae.arbiter.decide.modes import acts_anywhere, mode_of
 from horae.arbiter.decide.policy_runner import Answer, Question
-from horae.arbiter.decide.snapshot import Album, Apps, SnapshotSources, strays
+from horae.arbiter.decide.snapshot import Album, Apps, SnapshotSources, grant_stands, strays
 from horae.arbiter.execute import outcomes
 from horae.arbiter.execute.actions import Actions
 from horae.arbiter.execute.executor import Beat, Claim, Done, Look, Op
@@ -455,7 +455,7 @@ class Core:
         wait_s = rounds.tick_s
         if busy:
             wait_s = min(rounds.debounce_s, rounds.busy_s)
-        elif self._under_way():
+        elif self._under_way(now_s):
             wait_s = rounds.busy_s
         self._next_s = min(
             now_s + wait_s, max(offers.next_s(self.ledger, self.config, now_s), now_s + rounds.debounce_s)
@@ -463,13 +463,17 @@ class Core:
         self._keep_bounded(now_s)
         return []
 
-    def _under_way(self) -> bool:
+    def _under_way(self, now_s: Seconds) -> bool:
+        """Whether the cluster is about to show what was asked of it. What it did not show for long did not happen, and
+        what is not handed in is never shown."""
+        settle_s = self.config.rounds.settle_s
+        acting = {p.name for p in self.config.pools if mode_of(self.ledger, p).acts}
         return any(
-            r.state in (JobState.STARTING, JobState.STOPPING)
-            or r.grant is not None
-            or r.stop_asked_s is not None
-            or not r.shown
-            for r in self.ledger.live()
+            record.state in (JobState.STARTING, JobState.STOPPING)
+            or grant_stands(record, now_s, settle_s)
+            or record.stop_asked_s is not None
+            or (not record.shown and record.pool in acting and now_s - (record.submit_sent_s or now_s) < settle_s)
+            for record in self.ledger.live()
         )
 
     def _keep_bounded(self, now_s: Seconds) -> None:

@@ -19,6 +19,21 @@ import typer
 from horae.cli import COMMANDS, exits, short
 
 _MARKUP = re.compile(r"\[(?=[a-z#/@])")  #: what typer would take for a colour, and swallow
+#: What people type who know other schedulers, and what does it here.
+ELSEWHERE = {
+    **dict.fromkeys(("squeue", "sacct", "ps", "queue", "list", "jobs", "pending"), "status"),
+    **dict.fromkeys(("sinfo", "nodes"), "status --nodes"),
+    **dict.fromkeys(("sbatch", "run"), "submit"),
+    **dict.fromkeys(("srun", "salloc", "interactive", "shell", "notebook"), "submit --interactive"),
+    **dict.fromkeys(("scancel", "kill", "stop"), "cancel"),
+    **dict.fromkeys(("log", "tail", "output"), "logs"),
+    **dict.fromkeys(("why", "describe", "show"), "explain"),
+    **dict.fromkeys(("seff", "efficiency"), "report"),
+    "nice": "priority",
+    "init": "config init",
+    "check": "config check",
+    "start": "serve",
+}
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
@@ -38,6 +53,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _invoke(arguments: Sequence[str]) -> int:
     wanted = _wanted(arguments)
+    if (here := ELSEWHERE.get(wanted[0]) if wanted else None) is not None and "_HORAE_COMPLETE" not in os.environ:
+        raise exits.Failure(exits.USAGE, f"there is no command {wanted[0]}", f"`horae {here}` does that")
     if (
         list(wanted[:1]) == ["status"]
         and "_HORAE_COMPLETE" not in os.environ

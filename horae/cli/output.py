@@ -62,10 +62,14 @@ def logs(
         for line in reader.end():
             _show(line, as_json)
     if rank is not None and not reader.told:
-        most = client.job(job)["gpus"]["max"]
-        if most is not None and rank >= most:
-            raise exits.Failure(exits.NO, f"job {job} has no rank {rank}", f"its ranks are 0 to {most - 1} at most")
-        screen.note(f"job {job} printed nothing as rank {rank}")
+        _silent(rank, job, client.job(job)["gpus"]["max"])
+
+
+def _silent(rank: int, job: str, most: int | None) -> None:
+    """A rank that printed nothing; `most`: GPUs that the job can use, None: any number."""
+    if most is not None and rank >= most:
+        raise exits.Failure(exits.NO, f"job {job} has no rank {rank}", f"its ranks are 0 to {most - 1} at most")
+    screen.note(f"job {job} printed nothing as rank {rank}")
 
 
 class _Lines:

@@ -45,6 +45,8 @@ def show_trial(found: Mapping[str, Any]) -> None:
 def _start(job: dict[str, Any]) -> str:
     if job["code"] == "infeasible":
         return "as it is it never starts here"
+    if job["code"] == "waits-cap":
+        return "when it could start nobody knows: it waits for a limit, not for GPUs"
     if job["start_in_s"] is None:
         return "when it could start nobody knows: nothing that runs tells when it ends"
     if not job["start_after"]:

@@ -12,7 +12,7 @@ from horae.port import JobId
 from horae.views import size
 from horae.views.cause import Cause
 from horae.views.size import Holder, Seen
-from horae.views.starts import StartEstimate
+from horae.views.starts import StartEstimate, waits_for_a_limit
 from policy import catalogue
 from policy.model import Seconds
 
@@ -29,7 +29,9 @@ def causes(
     starts: Mapping[JobId, StartEstimate],
 ) -> list[Cause]:
     pool = config.pool(record.pool)
-    enforced = pool is not None and mode_of(ledger, pool) is Mode.ENFORCE
+    # Where the policy fails, or a limit is in the way, its next decision is no remedy.
+    otherwise = f"policy:{record.pool}" in ledger.alerts or waits_for_a_limit(record)
+    enforced = pool is not None and mode_of(ledger, pool) is Mode.ENFORCE and not otherwise
     found = [
         *_one_type(config, record, seen),
         *_size(ledger, record, _where(config, record, seen), "the policy's next decision" if enforced else ""),
@@ -40,6 +42,10 @@ def causes(
     if not record.allocation and record.hold_why is None:
         found += _start(ledger, record, starts.get(record.id))
     return found
+
+
+def _gpus(number: int) -> str:
+    return f"{number} GPU{'' if number == 1 else 's'}"
 
 
 def _where(config: Config, record: JobRecord, seen: Seen) -> Seen:
@@ -68,20 +74,27 @@ def _size(ledger: Ledger, record: JobRecord, seen: Seen, next_: str) -> list[Cau
     held, most, spec = sum(record.allocation.values()), size.most(record, seen), record.spec
     types = [t for t in spec.gpu_types or sorted(seen.present()) if spec.runs_on(t)]
     if spec.type_choice is not None and seen.present().isdisjoint(types):
-        here = ", ".join(sorted(seen.present())) or "none"
-        of = f"of the type {' or '.join(spec.gpu_types)}" if spec.gpu_types else "that it may run on"
-        but = f" (never on {', '.join(spec.forbid_types)})" if spec.forbid_types else ""
-        text = f"no node of pool {record.pool} has GPUs {of}{but}; there are: {here}"
-        return [Cause("size", text, {"gpus": 0}, "handing it in anew with a type that is there, or with none")]
+        return [_absent(record, seen)]
     if held >= most or (held and size.is_stuck(record)):
         return _stuck(record, held, most)
     found = size.rest(ledger, record, seen)
     numbers = {"gpus": held, "most": most, "smallest": record.spec.gpus.min, "free": found.free}
     of = f" of {', '.join(types)}" if spec.gpu_types or spec.forbid_types else ""
     needs = record.spec.gpus.min
-    begin = f"it needs {needs} GPU{'' if needs == 1 else 's'}{of}"
+    begin = f"it needs {_gpus(needs)}{of}"
     begin = f"it could use {most} GPUs{of} and holds {held}" if held else begin
-    return [Cause("size", f"{begin}: {found.words}", numbers, _frees(ledger, found.holders) or next_)]
+    in_its_way = held or found.free < needs
+    change = _frees(ledger, found.holders) if in_its_way else ""
+    return [Cause("size", f"{begin}: {found.words}", numbers, change or next_)]
+
+
+def _absent(record: JobRecord, seen: Seen) -> Cause:
+    """No node has a type that it may run on."""
+    spec, here = record.spec, ", ".join(sorted(seen.present())) or "none"
+    of = f"of the type {' or '.join(spec.gpu_types)}" if spec.gpu_types else "that it may run on"
+    but = f" (never on {', '.join(spec.forbid_types)})" if spec.forbid_types else ""
+    text = f"no node of pool {record.pool} has GPUs {of}{but}; there are: {here}"
+    return Cause("size", text, {"gpus": 0}, "handing it in anew with a type that is there, or with none")
 
 
 def _type(ledger: Ledger, record: JobRecord, seen: Seen) -> list[Cause]:
@@ -107,8 +120,7 @@ def _stuck(record: JobRecord, held: int, most: int) -> list[Cause]:
         what, change = "it has no checkpoint folder", "`horae submit --checkpoint FOLDER` the next time"
     else:
         what, change = "it was handed in as --rigid", "handing it in without --rigid"
-    has = f"{held} GPU{'' if held == 1 else 's'}"
-    text = f"it keeps the {has} that it was started with, of {most} that it could use: {what}"
+    text = f"it keeps the {_gpus(held)} that it was started with, of {most} that it could use: {what}"
     return [Cause("size", text, {"gpus": held, "most": most}, change)]
 
 
@@ -155,8 +167,7 @@ def _share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> lis
         how = "about"
     others = found.tenants - 1
     beside = f" (weight {found.weight:g}, beside {others} other tenant{'s' if others != 1 else ''} with jobs)"
-    has = f"{found.held} GPU{'' if found.held == 1 else 's'}"
-    text = f"its tenant {record.tenant} holds {has}, {how} the {found.owed:.3g} it is owed now{beside}"
+    text = f"its tenant {record.tenant} holds {_gpus(found.held)}, {how} the {found.owed:.3g} it is owed now{beside}"
     return [Cause("share", text, {"held": found.held, "owed": found.owed, "weight": found.weight})]
 
 

@@ -18,10 +18,14 @@ from horae.arbiter.decide.snapshot import movable
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
 from horae.views.rows import job_row
-from policy.model import EMPTY, Away, Gpus, GpuType, Health, Node, NodeName, Seconds
+from policy.model import EMPTY, Away, Code, Gpus, GpuType, Health, Node, NodeName, Seconds
 
 #: Waiting jobs of a pool that are looked at: behind so many nobody knows anything.
 MOST = 500
+
+
+#: Why jobs wait that GPUs which come free do not help: nobody can tell when they start.
+OTHERWISE = frozenset({Code.WAITS_CAP, Code.INFEASIBLE, Code.UNKNOWN_SPEED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def starts(
     waiting = []
     for record in (*ledger.live(pool), *more):
         if not record.holding:
-            if record.wanted:
+            if record.wanted and not waits_for_a_limit(record):
                 waiting.append(record)
             continue
         in_s = ends_in(record, now_s)
@@ -88,6 +92,11 @@ def _there(
         if (time.to_s > at_s and time.from_s < at_s + stay_s) or time.from_s <= at_s < time.to_s:
             there[time.gpu_type] = there.get(time.gpu_type, 0) - time.gpus
     return there
+
+
+def waits_for_a_limit(record: JobRecord) -> bool:
+    """By the newest decision: GPUs that come free do not help it."""
+    return record.reason is not None and record.reason["code"] in OTHERWISE
 
 
 def ends_in(record: JobRecord, now_s: Seconds) -> Seconds | None:

@@ -4,6 +4,9 @@
 fit when running jobs end as estimated. A later job may start now if it ends before that, or leaves the reserved
 nodes enough.
 `conservative`: every waiting job gets a reservation, and may start now only if that is when its own begins.
+`slurm`: conservative, but as coarse as Slurm's `select/cons_tres`: the ends of running jobs are looked at in windows of
+30 s, twice as long each time, and a gang is tried once a window. So its reservation is later than it could start, and
+shorter jobs overtake it that would not otherwise.
 `aggressive`: whatever fits starts; wide gangs can starve.
 
 Ends are estimated from the work left and the throughput of the allocation. A running job of unknown length may run for
@@ -16,9 +19,9 @@ job that would leave its tenant less than what is reserved for another of its jo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 from policy.contract import Context
@@ -27,6 +30,9 @@ from policy.parts import reasons
 from policy.parts.ordered import active
 from policy.places.placement import Placer
 from policy.throughput import Throughput
+
+#: Slurm's first window of ends that count as one; windows begin at its multiples.
+WINDOW_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +63,14 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     for job in snapshot.jobs:
         placer.drop(job)  # who is not running now cannot keep what it holds: nobody makes way for that
     variant, depth = options["variant"], int(options["depth"])
-    most = {"easy": 1, "conservative": depth, "aggressive": 0}[variant]
+    plan = variant in ("conservative", "slurm")
+    most = depth if plan else {"easy": 1, "aggressive": 0}[variant]
+    looks = _by_windows if variant == "slurm" else sorted
     reserved: list[_Booking] = []
     out: dict[JobName, Reason] = {}
     for position, job in enumerate(waiting):
         size, code = placer.usual(job), Code.WAITS_TURN
-        if variant == "conservative" and position >= depth:
+        if plan and position >= depth:
             text = f"the plan looks at the first {depth} waiting jobs only"
             out[job.name] = Reason(Code.WAITS_TURN, text, {"gpus": 0, "position": position}, "jobs ahead starting")
             continue
@@ -92,7 +100,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             out[job.name] = reasons.waits(job, code, size, placer)
         # Nobody waits for those that can never run, or that only their own tenant's limit holds back (as in `fifo`).
         if len(reserved) < most and code not in (Code.INFEASIBLE, Code.WAITS_CAP):
-            made = _reserve(snapshot, job, size, bookings, reserved, context.speeds)
+            made = _reserve(snapshot, job, size, bookings, reserved, context.speeds, looks)
             if made is not None:
                 reserved.append(made)
                 was = out[job.name]
@@ -187,18 +195,20 @@ def _reserve(
     bookings: Sequence[_Booking],
     reserved: Sequence[_Booking],
     speeds: Throughput,
+    looks: Callable[[set[float]], list[float]],
 ) -> _Booking | None:
     """The earliest booking of the job's gang of `size` beside all others; None when no end can be foreseen.
 
-    Tried at each time a booking ends, on a snapshot in which what is booked from then on, for as long as the gang
-    would run, is in foreign hands.
+    Tried when reservations end, and at the times that `looks` takes of those when jobs that run end, on a snapshot in
+    which what is booked from then on, for as long as the gang would run, is in foreign hands.
     """
     everything = [*bookings, *reserved]
     there: dict[NodeName, list[_Booking]] = {}
     for booking in everything:
         for node in booking.place:
             there.setdefault(node, []).append(booking)
-    for start in sorted({b.end for b in everything if b.end < inf}):
+    looked = {*looks({b.end for b in bookings if b.end < inf}), *(r.end for r in reserved if r.end < inf)}
+    for start in sorted(looked):
         guess = max((speeds.at(job, t, size) or 0.0 for t in speeds.types(job)), default=0.0)
         length = inf if job.work_left is None or guess <= 0 else job.work_left / guess * job.slowdown.cluster
         nodes = tuple(
@@ -210,6 +220,23 @@ def _reserve(
         if place is not None:
             return _Booking(job.name, job.tenant, place, start, start + duration(job, place, speeds))
     return None
+
+
+def _by_windows(ends: set[float]) -> list[float]:
+    """The last end of each window that has one."""
+    out: list[float] = []
+    line = sorted(ends)
+    if not line:
+        return out
+    until = WINDOW_S * ceil(line[0] / WINDOW_S)
+    window = WINDOW_S
+    for end, then in zip(line, [*line[1:], inf], strict=True):
+        if then <= until + window:
+            continue
+        out.append(end)
+        while then < inf and then > until + window:
+            window *= 2
+    return out
 
 
 def _stop(behind: Sequence[Job], head: Job, placer: Placer, out: dict[JobName, Reason]) -> None:

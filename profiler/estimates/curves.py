@@ -300,14 +300,20 @@ def _named_curve(run: Run, rows: Sequence[tuple[Point, tuple[Value, ...]]]) -> C
         return None
     name = _name_of([values[0].name for _, values in valued])
     kept = [(p, values[0]) for p, values in valued if values[0].name == name]
-    where = _held_out_positions(run)
     beside = [p for p, _ in kept if p.kind is not Kind.VALIDATION]
     positions = _axis_of(run, beside) if beside else Positions.of(run)
-    placed = [(where[p.line] if p.kind is Kind.VALIDATION else positions(p), p.rank, v.value) for p, v in kept]
-    if not beside:  # an evaluation's meters print the same position again and again: the last word counts, per rank
-        placed = [(at, -1 if rank is None else rank, value) for at, rank, value in placed]
-    curve = curve_of(placed)
+    curve = _placed(run, kept, positions, alone=not beside)
     return Curve(name, kept[0][1].kind, positions.axis, curve) if curve else None
+
+
+def _placed(
+    run: Run, kept: Sequence[tuple[Point, Value]], positions: Positions, *, alone: bool
+) -> tuple[tuple[float, float], ...]:
+    """The values where they belong. `alone`: all are of evaluations, whose meters print the same position again and
+    again: the last word counts, per rank."""
+    where = _held_out_positions(run)
+    placed = [(where[p.line] if p.kind is Kind.VALIDATION else positions(p), p.rank, v.value) for p, v in kept]
+    return curve_of((at, -1 if rank is None and alone else rank, value) for at, rank, value in placed)
 
 
 def _name_of(names: Sequence[str]) -> str:

@@ -226,11 +226,6 @@ class Line:
         return first if named in ("ei", "eb", "es") else []
 
     @property
-    def stands_at(self) -> bool:
-        """Whether it is led by a side at a number."""
-        return self.lead is not None and f"{self.lead.key}@{INT}" in self.body
-
-    @property
     def leads_loss(self) -> bool:
         """Whether it begins with a bare whole number, and the name of a loss and its sign follow."""
         if len(self.marks) < 2 or self.marks[1].what != "loss" or self.marks[0] not in self.loose[:1]:
@@ -320,11 +315,6 @@ def _as_epoch(line: Line) -> None:
         line.lead.what = "epoch"
 
 
-def _as_lead(line: Line) -> None:
-    if line.lead is not None:
-        line.lead.what = "iteration"
-
-
 def _as_first(line: Line) -> None:
     line.loose[0].what = "iteration"
 
@@ -412,12 +402,6 @@ COUNTS = (
         _as_epoch,
         "a side with a total, before a bare number, counts epochs",
         "Train 3/10 [200] acc 0.51",
-    ),
-    Count(
-        lambda line: "epoch" not in line.named and line.measures and line.stands_at,
-        _as_lead,
-        "a side at a number counts",
-        "train@140 xent=5.3189",
     ),
     Count(
         lambda line: "epoch" not in line.named and line.measures and line.opens,

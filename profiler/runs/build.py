@@ -311,8 +311,9 @@ def _counter(main: Series | None, training: list[Series]) -> Series | None:
 
 def _counter_beside(main: Series, counted: list[Series]) -> Series | None:
     beside = [s for s in counted if s.first_line <= main.last_line and s.last_line >= main.first_line]
+    summed_up = main.kind == "epoch"
     if not beside:  # a bar of an epoch that was announced, and its values behind it
-        beside = [s for s in counted if s.bar and (s.last_epoch is not None or "train" in s.name)]
+        beside = [s for s in counted if s.bar and (s.last_epoch is not None or (summed_up and "train" in s.name))]
     return max(beside, key=lambda s: (not s.total_changes, s.count), default=None)
 
 

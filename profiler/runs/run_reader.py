@@ -374,11 +374,7 @@ class Runs:
         epoch = values.get("epoch")
         if epoch is None:
             if "iteration" in values:
-                if bounds.open.announced is None and bounds.open.early is not None:
-                    bounds.open.below = line - bounds.open.early[1]
-                bounds.open.announced = (bounds.epoch, values["iteration"], line)
-                if "iterations" in values:
-                    bounds.stretch(line).facts.numbers["iterations"] = values["iterations"]
+                self._announce(values, line)
             return
         total = values.get("epochs", context[1] if context else None)
         now = bounds.epoch
@@ -393,6 +389,15 @@ class Runs:
         stretch.facts.numbers["epoch_count"] = values.get("epoch_count", 1)
         if "iterations_per_epoch" in values:
             stretch.facts.numbers["iterations_per_epoch"] = values["iterations_per_epoch"]
+
+    def _announce(self, values: dict[str, float], line: int) -> None:
+        """A counter stands on a line of its own, in the epoch announced last."""
+        run = self.bounds.open
+        if run.announced is None and run.early is not None:
+            run.below = line - run.early[1]
+        run.announced = (self.bounds.epoch, values["iteration"], line)
+        if "iterations" in values:
+            self.bounds.stretch(line).facts.numbers["iterations"] = values["iterations"]
 
     def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
         """What a run says of itself."""

@@ -71,6 +71,12 @@ def read(text: str) -> SiteLimits:
     return found
 
 
+def throttle(text: str) -> int | None:
+    """`scontrol show job ARRAY` -> how many of its tasks may run at a time. Its user's words stand behind that."""
+    found = re.match(r"JobId=\d+ ArrayJobId=\d+ ArrayTaskId=\S+ ArrayTaskThrottle=([0-9]{1,9}) ", text)
+    return int(found[1]) if found else None
+
+
 def licences(text: str) -> dict[str, Bound]:
     """`scontrol show licenses` -> how many there are, and are in use, by name."""
     found = re.findall(r"LicenseName=(\S+)\s+Total=([0-9]{1,9}) Used=([0-9]{1,9})", text)

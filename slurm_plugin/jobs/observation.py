@@ -7,7 +7,7 @@ jobs is read at once when a job stops, and now and then while it runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from horae.port import Absence, JobId, JobState, ObservedJob, PortError, TryLater
@@ -31,6 +31,8 @@ ACCOUNT_AGE_S = 5.0
 _FACTS_AGE_S = 300.0
 _LIMITS_AGE_S = 30.0
 _AWAY_AGE_S = 60.0
+_MOST_WORDS = 500  #: about nodes by name that jobs are planned with
+_MOST_ARRAYS = 32  #: that are asked about in one look
 
 #: AccountingStorageEnforce's words under which limits bind
 _ENFORCING = frozenset({"limits", "safe", "all"})
@@ -70,6 +72,7 @@ class Observer:
         self._absent = Absent(memories)
         self._arrivals = Arrivals()
         self._quotas, self._limits_s = Quotas(), -_LIMITS_AGE_S
+        self._throttles, self._throttles_s = dict[str, int | None](), -_LIMITS_AGE_S
         self.away, self._away_s = tuple[Absence, ...](), -_AWAY_AGE_S  #: what the site has reserved for maintenance
         self._facts: Facts | None = None
         self._facts_s = 0.0
@@ -129,38 +132,47 @@ class Observer:
                 look.notes.append(f"{row.id} cannot be understood, and is left as it is: {printable(str(error))}")
                 jobs |= {job: seen} if (seen := self.jobs.get(job)) is not None else {}
                 continue
-            if verdict.note:
-                look.notes.append(verdict.note)
-            if verdict.job is None and waits_for_us(row, verdict.memo, self._options):
-                self.unoffered[job] = row
-            if verdict.job is not None and verdict.job.state is JobState.LOST:
-                memo = state_machine.told_lost(row, verdict.memo, down)
-                why = f"{verdict.job.native}: {memo.lost[1]}" if memo.lost else verdict.job.native
-                verdict = replace(verdict, memo=memo, job=replace(verdict.job, native=why))
-            if verdict.job is not None:
-                jobs[job] = self._marked(verdict.job, row, look.now_s)
-            if verdict.memo.grants or verdict.memo.stop or verdict.steps:  # of one that is not offered too: who held it
-                self._memories.put(verdict.memo)
-            elif verdict.job is not None:
-                self._memories.keep(verdict.memo)
-            look.due += [(row, step) for step in verdict.steps]
-            if verdict.memo.stop is not None and verdict.memo.stop.stay:
-                look.staying.append((row, verdict.memo))
+            if (shown := self._taken(job, row, verdict, down, look)) is not None:
+                jobs[job] = shown
         jobs |= self._absent_ones(before, facts, look)
-        self._find_beyond(jobs, node_rows, facts)
+        shapes = {job.spec.shape: None for job in jobs.values() if job.spec is not None and job.spec.shape is not None}
+        words = tuple(dict.fromkeys(word for shape in shapes for word in shape.features if " " in word))[:_MOST_WORDS]
+        self._find_beyond(jobs, node_rows, facts, words)
         ours = frozenset(jobs)
         if held := holdings.unseen(node_rows, self.rows, ours):  # their partition was edited away under them
             node_rows += holdings.out_of_bounds(self._client.nodes(()), held)
-        shapes = {job.spec.shape for job in jobs.values() if job.spec is not None and job.spec.shape is not None}
-        words = sorted({word for shape in shapes for word in shape.features if " " in word})
         look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts, words)
         self.node_gpus = {node.name: node.gpus for node in look.nodes}
         self.jobs = holdings.within_nodes(jobs, self.rows, look.nodes)
         if facts.enforced & _ENFORCING:
             look.quotas = self._limits(facts, look)
-        look.quotas += quotas.of_arrays(self.jobs, self.rows) + self._licences(look)
+        look.quotas += quotas.of_arrays(self.jobs, self.rows, self._throttled(look)) + self._licences(look)
         look.away = self._maintenance(look)
         return look
+
+    def _taken(
+        self, job: JobId, row: JobRow, verdict: state_machine.Judgement, down: Collection[str], look: Look
+    ) -> ObservedJob | None:
+        """What is remembered and due after a judgement; the job as it is shown."""
+        shown = verdict.job
+        if verdict.note:
+            look.notes.append(verdict.note)
+        if shown is None and waits_for_us(row, verdict.memo, self._options):
+            self.unoffered[job] = row
+        if shown is not None and shown.state is JobState.LOST:
+            memo = state_machine.told_lost(row, verdict.memo, down)
+            why = f"{shown.native}: {memo.lost[1]}" if memo.lost else shown.native
+            verdict, shown = replace(verdict, memo=memo), replace(shown, native=why)
+        if shown is not None:
+            shown = self._marked(shown, row, look.now_s)
+        if verdict.memo.grants or verdict.memo.stop or verdict.steps:  # of one that is not offered too: who held it
+            self._memories.put(verdict.memo)
+        elif shown is not None:
+            self._memories.keep(verdict.memo)
+        look.due += [(row, step) for step in verdict.steps]
+        if verdict.memo.stop is not None and verdict.memo.stop.stay:
+            look.staying.append((row, verdict.memo))
+        return shown
 
     def _maintenance(self, look: Look) -> tuple[Absence, ...]:
         """What the site has reserved for it; that of a while ago where Slurm does not tell. By scontrol alone."""
@@ -184,6 +196,18 @@ class Observer:
             except PortError as error:
                 look.notes.append(error.text)
         return self._quotas.look(self.jobs, self.rows, facts)
+
+    def _throttled(self, look: Look) -> Mapping[str, int | None]:
+        """How many tasks of an array may run at a time, where anybody has changed what its user said at submission."""
+        command, now_s = command_of(self._client), time.monotonic()
+        if command is not None and now_s - self._throttles_s >= _LIMITS_AGE_S:
+            self._throttles_s = now_s
+            try:
+                told = command.standing(quotas.throttled(self.jobs, self.rows)[:_MOST_ARRAYS])
+                self._throttles = {array: limits.throttle(text) for array, text in told.items() if text}
+            except PortError as error:
+                look.notes.append(error.text)
+        return self._throttles
 
     def _licences(self, look: Look) -> tuple[Quota, ...]:
         """Asked for where somebody waits for one: by scontrol alone."""
@@ -243,9 +267,12 @@ class Observer:
                 if job in elsewhere and is_ours(elsewhere[job], self._memories.get(job), self._options)
             }
 
-    def _find_beyond(self, jobs: Mapping[JobId, ObservedJob], nodes: Sequence[NodeRow], facts: Facts) -> None:
+    def _find_beyond(
+        self, jobs: Mapping[JobId, ObservedJob], nodes: Sequence[NodeRow], facts: Facts, words: Collection[str]
+    ) -> None:
         """Jobs in a shape of their own that fit nowhere as we see the nodes, and that Slurm took all the same: GPUs of
-        the lesser type of a node, or words that the module understands otherwise. We would never start them."""
+        the lesser type of a node, or words that the module understands otherwise. We would never start them. `words`:
+        those that nodes are asked about; beyond these too many jobs name nodes, each others, to be planned with."""
         fits: dict[object, bool] = {}
         for job, seen in jobs.items():
             row, spec = self.rows.get(job), seen.spec
@@ -253,7 +280,8 @@ class Observer:
                 continue
             what = (spec.shape, spec.gpu_types, spec.gpus.min)
             if what not in fits:
-                fits[what] = holdings.could_hold(spec, nodes, facts.memory_counts)
+                asked = {word for word in spec.shape.features if " " in word} if spec.shape is not None else set()
+                fits[what] = asked <= set(words) and holdings.could_hold(spec, nodes, facts.memory_counts)
             if not fits[what] and waits_for_us(row, self._memories.get(job), self._options):
                 self.moved[job] = row, "fits on no nodes as Horae sees them, and is Slurm's own"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from horae.port import JobId, ObservedJob
-from policy.model import Gpus, Quota
+from policy.model import EMPTY, Gpus, Quota
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.limits import AssociationLimits, Bound, QosLimits, SiteLimits
 from slurm_plugin.records import Facts, JobRow
@@ -99,16 +99,34 @@ class Quotas:
         return found
 
 
-def of_arrays(jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow]) -> tuple[Quota, ...]:
-    """Of arrays whose user runs only so many tasks at a time (`--array=1-100%2`)."""
+def throttled(jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow]) -> tuple[str, ...]:
+    """Arrays of which only so many tasks are to run at a time."""
+    return tuple(dict.fromkeys(_array(rows[name]) for name, job in jobs.items() if _at_once(name, job, rows)))
+
+
+def of_arrays(
+    jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow], now: Mapping[str, int | None] = EMPTY
+) -> tuple[Quota, ...]:
+    """Of arrays of which only so many tasks run at a time (`--array=1-100%2`). `now`: as it is by now, where that is
+    known (None: all)."""
     found: defaultdict[tuple[str, int], list[JobId]] = defaultdict(list)
     for name, job in jobs.items():
-        tag = parse_tag(rows[name].admin_comment) if name in rows and not job.state.ended else None
-        if tag is not None and tag.at_once:
-            found[rows[name].id.partition("_")[0], tag.at_once].append(name)
+        said = _at_once(name, job, rows)
+        most = now.get(_array(rows[name]), said) if said else None
+        if most:
+            found[_array(rows[name]), most].append(name)
     return tuple(
         Quota(f"tasks of array {array} at a time", tuple(whom), None, most) for (array, most), whom in found.items()
     )
+
+
+def _array(row: JobRow) -> str:
+    return row.id.partition("_")[0]
+
+
+def _at_once(name: JobId, job: ObservedJob, rows: Mapping[JobId, JobRow]) -> int | None:
+    tag = parse_tag(rows[name].admin_comment) if name in rows and not job.state.ended else None
+    return tag.at_once if tag is not None else None
 
 
 def needs(row: JobRow) -> Mapping[str, int]:

@@ -94,7 +94,7 @@ def test_backfill_goes_past_a_job_that_its_tenants_limit_holds_back() -> None:
           - {name: wide, tenant: t, gpus: 2, work: {total: 10}, throughput: {v: 1.0}, submitted: 1}
           - {name: next, tenant: u, gpus: 2, work: {total: 10}, throughput: {v: 1.0}, submitted: 2}
         """
-    for variant in ("easy", "conservative", "aggressive"):
+    for variant in ("easy", "conservative", "slurm", "aggressive"):
         decision = decide(parse(text), "fifo-backfill", {"variant": variant})
         assert decision.allocation["next"] == {"n": 2}
         assert decision.reasons["wide"].code is Code.WAITS_CAP

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-TREE = Path(__file__).parents[2]
+from tests.policy.commands import TREE, horae
+
 ENTRIES = """\
 from policy.contract import Entry
 
@@ -42,11 +41,6 @@ def installed(folder: Path, entries: str, name: str = "own-idea") -> dict[str, s
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mylab\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[horae.policies]\nmylab = mylab.entries\n")
     return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{TREE}", "TMPDIR": str(folder)}
-
-
-def horae(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "import sys; from horae.cli import main; sys.exit(main())", *words]
-    return subprocess.run(program, cwd="/", env=environment, capture_output=True, text=True, check=False)
 
 
 def test_it_is_listed_and_decides(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from policy import catalogue, own_file
 from policy.decide import decide
 from policy.model import BadInput, PolicyChoice, Snapshot
 from policy.text import instance
-from tests.policy.test_other_packages import TREE, horae
+from tests.policy.commands import TREE, horae
 
 EXAMPLE = TREE / "docs/policies/example.yaml"
 FIRST = '''\

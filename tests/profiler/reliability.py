@@ -34,10 +34,9 @@ FIELDS = (
 
 HELD = ("threads_held",)
 COUNTED = tuple(name for name in others.SETS if name not in HELD)
+_FIRST_TOLD = Path(__file__).with_name("first_told.json").read_text(encoding="utf-8")
 #: What was right of numbers told of logs that no reader had been changed for: [right, told] by field.
-FIRST: dict[str, list[int]] = json.loads(Path(__file__).with_name("first_told.json").read_text(encoding="utf-8"))[
-    "fields"
-]
+FIRST: dict[str, list[int]] = json.loads(_FIRST_TOLD)["fields"]
 #: (field, ground, confidence, right)
 Told = tuple[str, str, float, bool]
 

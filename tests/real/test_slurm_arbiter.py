@@ -167,11 +167,13 @@ def test_what_jobs_wait_for_beside_gpus_costs_others_none(private_slurm: Private
     try:
         with arbiter(tmp_path):
             wait_for("the first heartbeat", heart_beats)
-            submit("--array=1-20%1", "--exclude=n3")
+            array = submit("--array=1-20%1", "--exclude=n3")
             for _ in range(9):
                 submit("--nodelist=n3")
             wait_for("one of each runs", lambda: len(running()) == 2)
-            for _ in range(6):
+            private_slurm.run("scontrol", "update", f"jobid={array}", "ArrayTaskThrottle=2")
+            wait_for("two tasks run, as its owner has it now", lambda: len(running()) == 3)
+            for _ in range(5):
                 submit()
             wait_for("and the rest of the nodes are others'", lambda: len(running()) == 8)
     finally:

@@ -106,6 +106,7 @@ def test_memory_of_the_queue_and_its_share_for_application_masters_are_limits(ha
         port.manager.edit_scheduler(QueueEdits(update=whole), "horae")
         mine._observer.limits.forget()
         mine.submit("second", harness.spec("second", Behaviour.TRAINS))
+        assert next(each.foreign for each in attend(mine).nodes if each.name == "n3") == 0
         mine.start("second", {"n3": 1}, 1)
         wait_for("its gang is given back", lambda: _job(mine, "second").blocked is not None, 120.0)
         blocked = _job(mine, "second").blocked

@@ -20,6 +20,7 @@ from tests.real.hadoop import (
 )
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.queues import Queue, queues
 from yarn_bridge.clients.resource_manager import QueueEdits
 from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.lab.private import PrivateHadoop
@@ -83,8 +84,8 @@ def test_another_users_folder_is_refused_to_who_names_it(harness: YarnHarness) -
     options = parse_options(harness.options)
     whole, private = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)), "/user/ann/private"
     for user in ("ann", "ben"):
-        harness.lab._hdfs("PUT", f"/user/{user}", "MKDIRS", permission="755").raise_for_status()
-        harness.lab._hdfs("PUT", f"/user/{user}", "SETOWNER", owner=user).raise_for_status()
+        harness.lab._change(f"/user/{user}", "MKDIRS", permission="755")
+        harness.lab._change(f"/user/{user}", "SETOWNER", owner=user)
     whole.as_user("ann").make_folder(private, "700")
     url = str(harness.lab.facts()["webhdfs"]).replace("http:", "webhdfs:") + private
     hers = replace(harness.spec("hers", Behaviour.TRAINS), owner="ann", checkpoint=url)
@@ -111,7 +112,7 @@ def test_a_queue_that_is_stopped_in_the_middle(harness: YarnHarness) -> None:
     port.manager.edit_scheduler(QueueEdits(update={"root.horae": {"state": "STOPPED"}}), "horae")
     try:
         port._observer.limits.forget()
-        assert "queue root.horae is STOPPED: it takes no new application" in cluster.observe().notes
+        assert "queue root.horae is DRAINING: it takes no new application" in cluster.observe().notes  # a job is in it
         cluster.wait_progress(job, 5)
         port.reshape(job, cluster.spread(1), 2)
         cluster.until("it has its new shape", lambda: cluster.job(job).epoch == 2)
@@ -122,8 +123,13 @@ def test_a_queue_that_is_stopped_in_the_middle(harness: YarnHarness) -> None:
         cluster.wait("outside", JobState.QUEUED)
     finally:
         port.manager.edit_scheduler(QueueEdits(update={"root.horae": {"state": "RUNNING"}}), "horae")
+    wait_for("it takes jobs again", lambda: all(each.state == "RUNNING" for each in _leaves(port)))
     cluster.start("outside", {"n3": 1}, 2)
     cluster.wait("outside", JobState.RUNNING)
+
+
+def _leaves(port: YarnCluster) -> list[Queue]:
+    return [each for each in queues(port.manager.scheduler()).root.leaves() if each.path == "root.horae"]
 
 
 def test_a_manager_that_goes_in_the_middle_of_a_submission(
@@ -180,5 +186,6 @@ def test_checkpoints_behind_a_mount_table(
     assert record is not None
     assert port.files.newest(record, there) == (mark.epoch, mark.step, mark.time_s), "the bridge looks there too"
     cluster.start("mounted", cluster.one(), 2)
+    cluster.wait("mounted", JobState.RUNNING)
     cluster.until("it goes on", lambda: len(cluster.starts("mounted")) == 2)
     assert cluster.starts("mounted")[1].step == mark.step

@@ -191,8 +191,8 @@ def test_an_owner_whom_hdfs_does_not_let_in_is_told_so(harness: YarnHarness) -> 
     assert seen.blocked.kind is BlockKind.OTHER
     assert f"/user/{who}" in seen.blocked.text or "/user" in seen.blocked.text
     assert free(port)
-    harness.lab._hdfs("PUT", f"/user/{who}", "MKDIRS", permission="755").raise_for_status()
-    harness.lab._hdfs("PUT", f"/user/{who}", "SETOWNER", owner=who).raise_for_status()
+    harness.lab._change(f"/user/{who}", "MKDIRS", permission="755")
+    harness.lab._change(f"/user/{who}", "SETOWNER", owner=who)
     options = parse_options(harness.options)
     root = Hdfs(options.access(options.webhdfs)).as_user("horae")
     folder = "/" + (harness.spec(job, Behaviour.TRAINS).checkpoint or "").partition("://")[2].partition("/")[2]

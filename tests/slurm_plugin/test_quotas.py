@@ -8,8 +8,8 @@ from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import GpuRange, Quota
 from slurm_plugin.clients.command_reading import partition_qos
-from slurm_plugin.jobs.limits import Bound, SiteLimits, licences, read
-from slurm_plugin.jobs.quotas import Quotas, of_arrays, of_licences
+from slurm_plugin.jobs.limits import Bound, SiteLimits, licences, read, throttle
+from slurm_plugin.jobs.quotas import Quotas, of_arrays, of_licences, throttled
 from slurm_plugin.records import JobRow
 from tests.slurm_plugin.rows import FACTS, ROW
 
@@ -143,6 +143,17 @@ def test_so_many_tasks_of_an_array_run_as_its_user_says() -> None:
         Quota("tasks of array 7 at a time", ("7_1", "7_2"), None, 2),
         Quota("tasks of array 8 at a time", ("8_1",), None, 2),
     )
+
+
+def test_a_changed_number_of_tasks_at_a_time_counts() -> None:
+    tag = "horae=abc,gpus=1,nodes=1,atonce=2"
+    rows = {f"{array}_1": replace(ROW, id=f"{array}_1", admin_comment=tag) for array in (7, 8, 9)}
+    jobs = {name: job(row) for name, row in rows.items()}
+    assert throttled(jobs, rows) == ("7", "8", "9")
+    shown = "JobId=7 ArrayJobId=7 ArrayTaskId=3-30%5 {}JobName=x ArrayTaskThrottle=9 y\n"
+    now = {"7": throttle(shown.format("ArrayTaskThrottle=5 ")), "8": throttle(shown.format(""))}
+    assert now == {"7": 5, "8": None}
+    assert [(quota.whom, quota.jobs) for quota in of_arrays(jobs, rows, now)] == [(("7_1",), 5), (("9_1",), 2)]
 
 
 def test_jobs_run_as_there_are_licences_for() -> None:

@@ -260,7 +260,7 @@ class MemoryYarn:
         if self.refuse is not None:
             raise self.refuse
         self.bodies.append(body)
-        parts = {each["name"]: Component(each["name"], "STABLE", 0, ()) for each in body["components"]}
+        parts = {each["name"]: Component(each["name"], "STABLE", 0, (), (), asked(each)) for each in body["components"]}
         nodes = {name: f"n{index + 1}" for index, name in enumerate(sorted(parts))}
         self.where = nodes
         self.calls["create"] += 1
@@ -288,6 +288,12 @@ class MemoryYarn:
 
     def destroy(self, name: str, owner: str) -> None:
         self.services.pop(name, None)
+
+
+def asked(component: Mapping[str, Any]) -> str:
+    """The partition that its workers ask for."""
+    (where,) = (component.get("placement_policy") or {}).get("constraints") or ({},)
+    return str(where.get("node_partitions", [""])[0])
 
 
 class Silent:

@@ -115,6 +115,27 @@ def test_what_a_user_may_hold_of_memory_counts_in_gpus_of_his_largest_job(site: 
     assert attend(site.port).caps == {"horae": 2}
 
 
+def test_no_node_is_blamed_for_a_gang_that_formed_while_the_manager_was_away(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise TryLater("no ResourceManager answers")
+
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    with monkeypatch.context() as gone:
+        gone.setattr(site.yarn, "nodes", away)
+        site.now_s += 60.0
+        with pytest.raises(TryLater):
+            site.look()
+    site.now_s += 20.0
+    assert site.look().state is JobState.STARTING
+    site.now_s += 90.0
+    assert site.look().state is JobState.STARTING, "as long as ever since it is back"
+    site.now_s += 20.0
+    assert site.look().state is JobState.QUEUED, "and no longer"
+
+
 def test_a_worker_that_is_larger_than_any_container_of_its_queue_is_refused_and_not_tried(site: Site) -> None:
     """YARN takes such a service, or fails without a word, as often as it is made."""
     site.port.submit("early", replace(SPEC, name="early", memory_per_gpu=8192 << 20))
@@ -360,6 +381,30 @@ def test_workers_ask_for_the_partition_that_their_queue_is_let_into(site: Site) 
     site.port.start("job", {"n1": 1, "n2": 1}, 1)
     made = [each["placement_policy"]["constraints"] for each in site.yarn.bodies[-1]["components"]]
     assert [[each.get("node_partitions") for each in constraints] for constraints in made] == [[None], [["gpu"]]]
+
+
+@pytest.mark.parametrize(("before", "after"), [(("gpu",), ()), ((), ("gpu",))])
+def test_a_node_that_changed_its_partition_is_asked_for_in_the_new_one(
+    site: Site, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    """A component asks for what it was made with: nothing came, and the node was blamed."""
+    site.yarn.labels, site.yarn.accessible = {"n2": before}, ["gpu"]
+    names = site.running({"n1": 1})
+    site.yarn.labels = {"n2": after}
+    attend(site.port)
+    site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
+    site.acknowledge(names, 1, "stopped", 86, 1.0)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    parts = [each["placement_policy"]["constraints"][0] for each in site.yarn.bodies[-1]["components"]]
+    made = [each.get("node_partitions") for each in parts]
+    assert (site.calls["create"], made) == (2, [None, list(after) or None])
+    names = [each.name for each in site.port.files.record("job").workers]  # type: ignore[union-attr]
+    site.port.reshape("job", {"n1": 1}, 3)
+    site.acknowledge(names, 2, "stopped", 86, 1.0)
+    site.look()
+    assert (site.look().state, site.calls["create"]) == (JobState.RUNNING, 2), "once"
 
 
 def test_a_partition_has_limits_of_its_own_and_one_that_lends_is_lent() -> None:

@@ -147,6 +147,7 @@ class Component:
     count: int  #: as stored: what the service is asked to have
     instances: tuple[Instance, ...]
     decommissioned: tuple[str, ...] = ()
+    partition: str = ""  #: what its workers ask for; fixed at creation
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +404,13 @@ def _components(value: Mapping[str, Any]) -> Iterator[Component]:
             count=int(each.get("number_of_containers") or 0),
             instances=tuple(instance(one) for one in many(each.get("containers"))),
             decommissioned=tuple(str(one) for one in many(each.get("decommissioned_instances"))),
+            partition=_partition(each),
         )
+
+
+def _partition(component: Mapping[str, Any]) -> str:
+    constraints = many((component.get("placement_policy") or {}).get("constraints"))
+    return next((str(label) for each in constraints for label in many(each.get("node_partitions"))), "")
 
 
 def _seconds(milliseconds: Any) -> float:

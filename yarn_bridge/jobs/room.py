@@ -115,19 +115,21 @@ def caps(queues: Queues, held: Sequence[Holding], options: Options, now: Sequenc
     so many GPUs as the tenant's largest job could have within them. `held`: when the queues were asked; `now`: jobs of
     whose sizes are to count as well.
     """
-    managed, all_jobs = queues.find(options.queue), (*held, *now)
-    limits: dict[str, list[Gpus]] = {}
-    if options.tenants != BY_QUEUE:
-        own = {each.owner for each in held if each.tenant == each.owner and each.queue == options.queue}
-        for owner in sorted(own):
-            limits[owner] = _fitting(managed.per_user, [each for each in all_jobs if each.owner == owner])
+    managed, known = queues.find(options.queue), (*held, *now)
+    if options.tenants == BY_QUEUE:
+        limits = {leaf.path: _of_leaf(queues, managed, leaf, held, known) for leaf in managed.leaves()}
     else:
-        for leaf in managed.leaves():
-            mine = [each for each in all_jobs if each.queue == leaf.path]
-            below = [each for each in queues.above(leaf.path) if len(each.path) > len(managed.path)]
-            limits[leaf.path] = [most for queue in below for most in _fitting(_left(queue, held), mine)]
-            limits[leaf.path] += _of_users(leaf, mine)
+        own = {each.owner for each in held if each.tenant == each.owner and each.queue == options.queue}
+        limits = {one: _fitting(managed.per_user, [each for each in known if each.owner == one]) for one in sorted(own)}
     return {tenant: min(found) for tenant, found in limits.items() if found}
+
+
+def _of_leaf(
+    queues: Queues, managed: Queue, leaf: Queue, held: Sequence[Holding], known: Sequence[Holding]
+) -> list[Gpus]:
+    mine = [each for each in known if each.queue == leaf.path]
+    below = [each for each in queues.above(leaf.path) if len(each.path) > len(managed.path)]
+    return [most for queue in below for most in _fitting(_left(queue, held), mine)] + _of_users(leaf, mine)
 
 
 def _of_users(leaf: Queue, mine: Sequence[Holding]) -> list[Gpus]:

@@ -64,6 +64,7 @@ class Facts:
     harm: str = ""  #: who pays for its application as long as that lives, however little it does
     last_words: str = ""  #: what YARN says of its application's end, where that is news
     hindered: str = ""  #: why its service could not be made, when that was tried last
+    partitions: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: of nodes whose workers must ask for one
 
 
 class Verb(StrEnum):
@@ -117,7 +118,8 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         # Made again at once it would fail again: the arbiter waits longer each time with a job that is lost.
         return _clear(record, facts, JobState.LOST, f"its YARN application failed: {facts.last_words}", anew=True)
     # Once a grant: what was made for this one is new, whatever the clocks say.
-    worn = facts.app is not None and facts.app.submitted_s < record.since_s and is_worn(facts, RENEW_WHEN_MOVED)
+    old = facts.app is not None and facts.app.submitted_s < record.since_s
+    worn = old and (is_worn(facts, RENEW_WHEN_MOVED) or (service is not None and _astray(record, service, facts)))
     if service is None or service.ended or worn or not _has(service, record.components):
         if late:
             why = f": {facts.hindered}" if facts.hindered else ""
@@ -319,6 +321,14 @@ def living_instances(service: Service) -> list[Instance]:
 def _has(service: Service, components: Sequence[tuple[str, str]]) -> bool:
     """Whether the service has the record's components (none are told until its application master answers)."""
     return not service.components or {name for _, name in components} == set(service.components)
+
+
+def _astray(record: Record, service: Service, facts: Facts) -> bool:
+    """Whether workers of its would ask for a partition that a granted node is in no more, or not for the one it is in:
+    what a component asks for is fixed."""
+    names = dict(record.components)
+    granted = [(node, service.components.get(names.get(node, ""))) for node, _ in record.allocation]
+    return any(part is not None and part.partition != facts.partitions.get(node, "") for node, part in granted)
 
 
 def _placed_as_granted(record: Record, standing: Sequence[Instance]) -> bool:

@@ -110,6 +110,10 @@ class Observer:
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._lost: frozenset[str] = frozenset()
         self._token_life = TokenLife(options, clock)
+        self._blind, self._back_s = (
+            False,
+            float("-inf"),
+        )  #: the look before came to nothing; when one came through again
 
     def close(self) -> None:
         self._token_life.close()
@@ -123,10 +127,13 @@ class Observer:
         return self._executor.chooser.choice(self._named, self.limits.losers())
 
     def look(self) -> Observation:
+        was_blind, self._blind = self._blind, True
         listed = self._manager.apps(kinds=self._executor.kinds, states=_ALIVE)
         reports = self._reported({each.id for each in listed})
         apps = self._executor.look(listed)
-        notes = self._refresh() + unsaved(listed, self._clock()) + ([self.untidy] if self.untidy else [])
+        complaints = self._refresh()
+        self._blind, self._back_s = False, self._clock() if was_blind else self._back_s
+        notes = complaints + unsaved(listed, self._clock()) + ([self.untidy] if self.untidy else [])
         self._lost = lost_nodes(reports, self.nodes)
         self.due, due = {}, []
         if self.ours:
@@ -277,6 +284,17 @@ class Observer:
         notes += [f"queue {each.path} is {each.state}: it takes no new application" for each in closed]
         if self.limits.why:
             notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
+        return self._limited(nodes, told, held, got, notes)
+
+    def _limited(
+        self,
+        nodes: tuple[Node, ...],
+        told: Sequence[Holding],
+        held: Mapping[str, Held],
+        got: Reach,
+        notes: list[str],
+    ) -> tuple[Node, ...]:
+        """Without what Horae's queue, and those above it, may not hold; `notes` grows by why."""
         begins = any(each.size and not each.gpus for each in told)
         for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
             within = {each.name for each in nodes if got.of.get(each.name, "") == label}
@@ -368,6 +386,7 @@ class Observer:
             life_s,
             harm=harm,
             hindered=seen.hindered,
+            partitions=self._executor.by_service.partitions,
         )
         if not self._worth_reading(seen, cheap):
             return cheap
@@ -431,4 +450,7 @@ class Observer:
     def next(self, seen: Seen, facts: Facts) -> Step:
         spec = seen.spec
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
-        return next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)
+        # Its time to stand begins anew, once, when a daemon is back that nobody could ask: no node is blamed for that.
+        gang_s = self._options.gang_s
+        more_s = min(max(self._back_s - seen.record.since_s, 0.0), gang_s)
+        return next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, gang_s + more_s)

@@ -15,8 +15,10 @@ import pytest
 from horae.api.client import PLACES, Client
 from horae.api.errors import ApiError, Code
 from horae.api.service import Service, check_policies, connect, socket_path, with_operators
+from horae.arbiter.decide import powerless
 from horae.config import ClusterForm
 from horae.views import watch
+from policy import catalogue
 from policy.model import BadInput
 from policy.text import instance
 from tests.horae.api.conftest import Build, Caller, config
@@ -175,6 +177,20 @@ def test_an_arbiter_that_cannot_write_its_journal_is_shown_as_an_alert(
 
 
 # --- putting it together -----------------------------------------------------------------------------------
+
+
+def test_a_policy_that_would_never_be_run_is_refused_at_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root's own Python, which an account that owns nothing cannot read."""
+    file = folder / "mine.py"
+    file.write_text("def decide(*asked): ...\n")
+    file.chmod(0o600)
+    monkeypatch.setattr(catalogue, "_files", {})
+    monkeypatch.setattr(powerless, "account", lambda: (None, Path("/root")))
+    with pytest.raises(BadInput, match=r"is not run as root: .* cannot read /root") as error:
+        Service(config(folder, pools=[{"policy": str(file)}]))
+    assert error.value.field == "pools[0].policy"
 
 
 def test_an_unknown_adapter_or_policy_is_told_with_what_there_is(folder: Path) -> None:

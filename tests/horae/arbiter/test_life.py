@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,11 @@ from horae.cli.options import kind_of
 from horae.fake import FakePort
 from horae.journal import Kind
 from horae.journal.store import rebuilt
-from horae.port import Blocked, BlockKind, JobState, Observation
+from horae.port import Blocked, BlockKind, JobId, JobState, Observation
 from horae.views.status import status_of
 from horae.views.watch import explained
-from tests.horae.arbiter.site import ANN, BEN, Site, Time, config, equal_shares, spec
+from policy.model import Allocation, Decision, Snapshot
+from tests.horae.arbiter.site import ANN, BEN, Site, Time, answer, config, equal_shares, first_come, spec
 
 
 def test_a_job_is_submitted_started_and_completed(tmp_path: Path) -> None:
@@ -165,3 +167,51 @@ def test_the_kind_of_cluster_is_known_before_the_first_look(tmp_path: Path) -> N
     after = status_of(site.core).cluster
     assert (kind_of(before), kind_of(after)) == ("fake", "fake")
     assert before != after
+
+
+class Deaf(FakePort):
+    """A cluster that takes starts and does nothing about them, and counts looks."""
+
+    looks = 0
+
+    def observe(self) -> Observation:
+        self.looks += 1
+        return super().observe()
+
+    def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
+        """Lost on the way."""
+
+
+def looks_in(site: Site, port: Deaf, seconds: float) -> int:
+    before = port.looks
+    site.run(seconds)
+    return port.looks - before
+
+
+def test_a_start_that_never_came_and_is_not_wanted_any_more_costs_no_looks(tmp_path: Path) -> None:
+    """Seed 1051 of the bad days: a grant without an effect, then others were first; looked at each second for weeks."""
+    given: list[bool] = [True]
+
+    def policy(snapshot: Snapshot, name: str, *rest: Any) -> Decision:
+        return first_come(snapshot, name, *rest) if given[0] else answer(snapshot, {})
+
+    site = Site(tmp_path, policy=policy, rounds={"quiet_s": 10.0})
+    site.port = port = Deaf(site.world)
+    site.reopen()
+    (job,) = site.commands.submit([spec("first")], ANN)
+    site.run(5)
+    assert site.job(job).grant is not None
+    given[0] = False
+    site.run(60)
+    assert site.job(job).state is JobState.QUEUED and not site.job(job).target
+    assert looks_in(site, port, 100.0) <= 100 / site.config.rounds.tick_s + 100 / 10 + 1
+
+
+def test_a_job_that_is_only_advised_about_costs_no_looks(tmp_path: Path) -> None:
+    site = Site(tmp_path, pools=[{"name": "main", "mode": "advise"}])
+    site.port = port = Deaf(site.world)
+    site.reopen()
+    (job,) = site.commands.submit([spec("first")], ANN)
+    site.run(60)
+    assert not site.job(job).shown
+    assert looks_in(site, port, 100.0) <= 100 / site.config.rounds.tick_s + 100 / 60 + 1

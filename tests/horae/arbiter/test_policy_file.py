@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from horae import doctor
 from horae.arbiter.decide.policy_runner import Worker
 from horae.arbiter.round import question
 from horae.config import parse
@@ -81,8 +82,8 @@ def test_what_it_raises_is_told_with_its_line(tmp_path: Path, file: Path) -> Non
     site.run(5)
     aside = site.core.ledger.jobs[job].aside
     assert aside is not None
-    assert f" at {file}:13; `horae decide " in aside["text"]
-    assert f" --policy {file}` asks it again" in aside["text"]
+    assert f" at {file}:13; `horae decide " in aside.text
+    assert f" --policy {file}` asks it again" in aside.text
 
 
 @pytest.mark.parametrize(
@@ -134,3 +135,15 @@ def test_where_the_arbiter_is_root_it_is_nobody_and_needs_to_read_nothing(file: 
     told = json.loads(done.stdout)
     assert isinstance(told, dict), told
     assert 61184 <= told["uid"] < 65520
+
+
+def test_doctor_says_whose_rights_it_has(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = parse(f"cluster: {{adapter: local}}\npools: [{{policy: {file}}}]\n")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() or 1000)
+    (_, warned) = doctor.policies(config)
+    assert warned.verdict == "warn"
+    assert "runs with this account's rights" in warned.text
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    file.chmod(0o600)
+    if os.getuid() == 0:
+        assert [check.verdict for check in doctor.policies(config)] == ["ok"]

@@ -16,7 +16,7 @@ from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.fake import Delay
 from horae.port import JobState
 from horae.views.explain import Explanation
-from horae.views.watch import explained
+from horae.views.watch import explained, starts
 from policy.decide import decide
 from policy.model import Node
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
@@ -226,7 +226,18 @@ def a_wrong_option(folder: Path) -> tuple[Site, str]:
     return site, job
 
 
+def at_its_tenants_cap(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder, tenants=[{"name": "ann", "cap": 0}, {"name": "ben"}])
+    (other,) = site.commands.submit([spec("other", 2, steps=LONG)], BEN)
+    site.until(other, JobState.RUNNING)
+    (job,) = site.commands.submit([spec("a", 1)], ANN)
+    site.run(10)
+    return site, job
+
+
 SITUATIONS = (
+    Situation("at its tenant's cap", at_its_tenants_cap, ("may hold 0 GPUs at once (its cap)", "4 are free"),
+              ("a higher cap, by an operator",), never=("ending", "the policy's next decision")),
     Situation("starting", starting, ("it was given 4 GPUs; the cluster does not show its gang yet",)),
     Situation("at its most", at_its_most, ("its tenant ann holds 6 GPUs, about the 6 it is owed now",),
               never=("it could use",)),
@@ -277,7 +288,7 @@ SITUATIONS = (
     Situation("advise, waits", advised, ("mode advise", "4 GPUs")),
     Situation("fifo behind another", fifo_behind_another, ("6 by job 1 big (ann)",)),
     Situation("a wrong option", a_wrong_option, ("the previous allocation stands", "ovr"), ("an operator",),
-              never=("the policy's next answer",)),
+              never=("the policy's next answer", "the policy's next decision")),
 )  # fmt: skip
 
 
@@ -296,6 +307,11 @@ def test_a_situation_is_told(situation: Situation, tmp_path: Path) -> None:
         assert word in changes, changes
     for word in situation.never:
         assert word not in texts + changes, texts + changes
+
+
+def test_when_a_job_starts_that_waits_for_a_limit_nobody_says(tmp_path: Path) -> None:
+    site, job = at_its_tenants_cap(tmp_path)
+    assert job not in starts(site.core, "main")
 
 
 def test_a_held_job_is_to_have_nothing(tmp_path: Path) -> None:

@@ -203,3 +203,13 @@ def test_columns_that_do_not_fit_a_terminal_are_whole_but_for_the_last(monkeypat
     assert first.split()[:3] == [stamp, number, name]
     assert first.endswith("words words words w…")
     assert second.split()[2] == "n" * 39 + "…"
+
+
+@pytest.mark.parametrize(("typed", "here"), sorted(app.ELSEWHERE.items()))
+def test_words_of_other_schedulers_are_told_what_they_are_here(
+    typed: str, here: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed not in COMMANDS
+    assert here.split(maxsplit=1)[0] in COMMANDS
+    assert app.run([typed, "17"]) == 2
+    assert f"`horae {here}` does that" in capsys.readouterr().err

@@ -69,6 +69,36 @@ def test_conservative_protects_also_the_second_in_the_queue() -> None:
     assert decision.reasons["second"].numbers["starts_in_s"] == pytest.approx(150)
 
 
+@pytest.mark.parametrize(
+    ("ends", "last", "starts_s"),
+    [(10, 50, 50), (10, 61, 10), (29, 60, 60), (31, 90, 90), (31, 91, 31)],
+)
+def test_slurm_looks_at_ends_in_windows_of_half_a_minute(ends: float, last: float, starts_s: float) -> None:
+    """The head could start when the first of the two ends; whoever ends within its window counts as ended with it."""
+    jobs = [
+        job("soon", 2, ends, allocation={"n0": 2}),
+        job("later", 1, last, allocation={"n0": 1}),
+        job("head", 3, 50, submitted=1),
+        job("short", 1, 45, submitted=2),
+    ]
+    exact = decide(snapshot(jobs), "fifo-backfill", {"variant": "conservative"})
+    assert exact.reasons["head"].numbers["starts_in_s"] == pytest.approx(ends)
+    assert "short" not in running(exact)
+    coarse = decide(snapshot(jobs), "fifo-backfill", {"variant": "slurm"})
+    assert coarse.reasons["head"].numbers["starts_in_s"] == pytest.approx(starts_s)
+    assert ("short" in running(coarse)) is (starts_s > 45)
+
+
+def test_slurms_windows_are_twice_as_long_each_time() -> None:
+    # Ends at 10 | 100, 150 | 280: the first window is until 60, the second until 30 + 120, the third far enough.
+    jobs = [job(f"r{end}", 1, end, allocation={"n0": 1}) for end in (10, 100, 150, 280)]
+    starts_in_s = []
+    for gpus in (1, 2, 3, 4):
+        decision = decide(snapshot([*jobs, job("head", gpus, 50, submitted=1)]), "fifo-backfill", {"variant": "slurm"})
+        starts_in_s.append(decision.reasons["head"].numbers["starts_in_s"])
+    assert starts_in_s == pytest.approx([10, 150, 150, 280])
+
+
 def test_nothing_overtakes_when_no_end_is_known() -> None:
     jobs = [job("runs", 3, None, allocation={"n0": 3}), job("head", 4, 50, submitted=1), job("s", 1, 1, submitted=2)]
     decision = decide(snapshot(jobs), "fifo-backfill")
