@@ -184,18 +184,22 @@ class Economy:
         total = sum(self.capacity)
         program = Columns(self.capacity)
         for _, job, count in found:
-            types = self._types(job)
-            row = program.row(up=float(count))
-            for slow in types:
-                sizes = sorted({*self.sizes(job, slow), *self._beyond(job, slow, types, total)})
-                values = {n: self.at_best(job, slow, n) for n in sizes}
-                helpers = [t for t in types if any(self.at_best(job, t, n) >= v for n, v in values.items())]
-                drawn = program.row(low=0.0, up=0.0)
-                for n, value in values.items():
-                    program.column(value, [(row, 1.0), (drawn, float(n))])
-                for t in {slow, *helpers}:
-                    program.column(0.0, [(drawn, -1.0), (t, 1.0)])
+            self._draw(program, job, count, total)
         return program.solve() if len(program.objective) <= MOST_COLUMNS else None
+
+    def _draw(self, program: Columns, job: Job, count: int, total: float) -> None:
+        """The gangs of so many jobs that are alike, and the types that they draw their GPUs from."""
+        types = self._types(job)
+        row = program.row(up=float(count))
+        for slow in types:
+            sizes = sorted({*self.sizes(job, slow), *self._beyond(job, slow, types, total)})
+            values = {n: self.at_best(job, slow, n) for n in sizes}
+            helpers = [t for t in types if any(self.at_best(job, t, n) >= v for n, v in values.items())]
+            drawn = program.row(low=0.0, up=0.0)
+            for n, value in values.items():
+                program.column(value, [(row, 1.0), (drawn, float(n))])
+            for t in {slow, *helpers}:
+                program.column(0.0, [(drawn, -1.0), (t, 1.0)])
 
     def _beyond(self, job: Job, gpu_type: int, types: Sequence[int], total: float) -> list[int]:
         """Sizes that no single type has GPUs for."""

@@ -53,7 +53,7 @@ class Economy:
         self.capacity = [0.0] * len(self.types)
         self.node_size = [0] * len(self.types)
         racks: dict[tuple[int, str | None], int] = {}
-        for n in snapshot.cluster.nodes:
+        for n in (n for n in snapshot.cluster.nodes if n.gpu_type in self.types):
             i, size = self._at[n.gpu_type], _usable(n, held)
             self.capacity[i] += size
             self.node_size[i] = max(self.node_size[i], size)
