@@ -18,7 +18,7 @@ from policy.contract import Context
 from policy.decide import propose
 from policy.model import Allocation, Health, Snapshot
 from policy.throughput import Throughput
-from tests.horae.arbiter.test_guards import change, said
+from tests.horae.arbiter.reallocations import change, said
 from tests.policy.crowds import crowd
 
 
