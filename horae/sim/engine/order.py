@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
+from operator import itemgetter
 from typing import Any
 
 from horae.sim.engine.asking import AskedPolicy
@@ -81,7 +82,7 @@ class Order:
         self._running: dict[JobName, tuple[SimulatedJob, Gpus]] = {}
         self._waiting: dict[Gpus, list[tuple[Key, SimulatedJob]]] = {}
         self._attained: dict[JobName, float] = {}
-        self._rates: dict[tuple[int, Gpus | None, Gpus], float] = {}
+        self._rates: dict[tuple[SimulatedJob, Gpus], float] = {}  #: 0: nobody knows how long it takes
 
     def arrived(self, run: SimulatedJob) -> None:
         self._wait(run, self._usual(run), run.plain.submitted_s)
@@ -95,7 +96,8 @@ class Order:
         insort(self._waiting.setdefault(size, []), (self._of(run, size, now_s), run), key=_by_key)
 
     def _of(self, run: SimulatedJob, size: Gpus, now_s: Seconds) -> Key:
-        return (self._key(self, run, size, now_s), run.plain.submitted_s, run.plain.name)
+        plain = run.plain
+        return (self._key(self, run, size, now_s), plain.submitted_s, plain.name)
 
     def decided(self, now_s: Seconds, over: Sequence[SimulatedJob]) -> Seconds:
         started = time.perf_counter()
@@ -127,7 +129,8 @@ class Order:
     def _best(self, now_s: Seconds) -> list[tuple[SimulatedJob, Gpus]]:
         """In the order of keys, whoever fits: who ran and is not among them waits. Returns who is new."""
         # Kept in the order of last time, which hardly changes, so that sorting is one walk.
-        line = sorted(((self._of(run, size, now_s), run, size) for run, size in self._running.values()), key=_by_key)
+        line = [(self._of(run, size, now_s), run, size) for run, size in self._running.values()]
+        line.sort(key=_by_key)
         heads = [(*queue[0], size) for size, queue in self._waiting.items()]
         heapify(heads)
         free, at, new = self._gpus, 0, []
@@ -182,14 +185,15 @@ class Order:
         return self._attained.get(run.plain.name, 0.0) + run.gpus * (now_s - run.held_s)
 
     def _remaining_s(self, run: SimulatedJob, size: Gpus, now_s: Seconds) -> Seconds:
-        known = (id(run.plain.throughput), run.plain.gpus.max, size)
-        best = self._rates.get(known)
+        # Asked of each job that runs, at each moment: nothing is looked up twice.
+        best = self._rates.get((run, size))
         if best is None:
-            best = self._rates[known] = self._speeds.at(run.plain, self._type, size) or 0.0
-        if run.plain.work.total is None or best <= 0:
+            known = run.plain.work.total is not None
+            best = self._rates[run, size] = (self._speeds.at(run.plain, self._type, size) or 0.0) if known else 0.0
+        if best <= 0:
             return inf
-        done = run.done_at(now_s)
-        return (run.total - done if done < run.total else 1.0) / best
+        left = run.total - run.done_at(now_s)
+        return (left if left > 0 else 1.0) / best
 
     def _meet_s(self, now_s: Seconds) -> Seconds:
         """When a job that runs passes one that waits."""
@@ -349,8 +353,8 @@ class Backfilled(Fast):
         return any(self._placer.best(run.plain, size) is not None for (size, _), run in kinds.items())
 
 
-def _by_key(entry: tuple[Key, SimulatedJob] | tuple[Key, SimulatedJob, Gpus]) -> Key:
-    return entry[0]
+#: Of a row that begins with its key.
+_by_key: Callable[[tuple[Any, ...]], Any] = itemgetter(0)
 
 
 _KEYS: dict[str, Callable[[Order, SimulatedJob, Gpus, Seconds], float]] = {

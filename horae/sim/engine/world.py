@@ -55,7 +55,7 @@ class SimulatedJob:
     def done_at(self, now_s: Seconds) -> float:
         """Iterations done, never all of them while it runs."""
         passed_s = now_s - self.since_s
-        if passed_s <= 0 or not self.rate:
+        if passed_s <= 0:
             return self.done
         return self.done + self.rate * (passed_s if self.pace is None else self.pace.worked(self.since_s, now_s))
 
