@@ -21,6 +21,24 @@ pytestmark = pytest.mark.real
 STEPS = 250
 
 
+def configured(slurm: Private, folder: Path, partition: str, policy: str) -> None:
+    """An arbiter in charge of the whole partition."""
+    options = {**slurm.options(partition), "state": str(folder / "memory")}
+    options["env"] = dict(options["env"])
+    config = {
+        "state_dir": str(folder / "state"),
+        "cluster": {"adapter": "slurm", "options": options},
+        "pools": [{"name": "main", "policy": policy, "mode": "enforce"}],
+        "api": {"socket": str(folder / "api.sock")},
+    }
+    (folder / "config.yaml").write_text(json.dumps(config))
+
+
+def heart_beats(slurm: Private, partition: str) -> bool:
+    beat = slurm.lab.spool / "heartbeat"
+    return beat.exists() and partition in beat.read_text()
+
+
 def test_jobs_by_sbatch_are_granted_resized_and_finished_across_a_kill(
     private_slurm: Private,  # noqa: F811
     tmp_path: Path,
@@ -58,13 +76,9 @@ def test_jobs_by_sbatch_are_granted_resized_and_finished_across_a_kill(
         path = here / f"{partition}-{name}.out"
         return path.read_bytes() if path.exists() else b""
 
-    def heart_beats() -> bool:
-        beat = private_slurm.lab.spool / "heartbeat"
-        return beat.exists() and partition in beat.read_text()
-
     try:
         with arbiter(tmp_path) as first:
-            wait_for("the first heartbeat", heart_beats)
+            wait_for("the first heartbeat", lambda: heart_beats(private_slurm, partition))
             jobs = {"a": submit("a")}
             wait_for("a trains", lambda: len(steps_in(log("a"))) > 5)
             jobs["b"] = submit("b")
@@ -90,15 +104,7 @@ def test_jobs_by_sbatch_are_granted_resized_and_finished_across_a_kill(
 def test_rigid_jobs_are_started_in_the_shape_that_they_asked_for(private_slurm: Private, tmp_path: Path) -> None:  # noqa: F811
     """By the whole arbiter, under a policy that hands out GPUs by the count."""
     partition = fresh_partition(private_slurm)
-    options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
-    options["env"] = dict(options["env"])
-    config = {
-        "state_dir": str(tmp_path / "state"),
-        "cluster": {"adapter": "slurm", "options": options},
-        "pools": [{"name": "main", "policy": "themis", "mode": "enforce"}],
-        "api": {"socket": str(tmp_path / "api.sock")},
-    }
-    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    configured(private_slurm, tmp_path, partition, "themis")
     here, there = private_slurm.shared()
     asked = {
         "-N2 --gres=gpu:4 --ntasks-per-node=4 -c2": (2, 8),
@@ -113,13 +119,9 @@ def test_rigid_jobs_are_started_in_the_shape_that_they_asked_for(private_slurm: 
         found = re.search(r"JobState=(\w+)", private_slurm.run("scontrol", "show", "job", job))
         return found.group(1) if found else ""
 
-    def heart_beats() -> bool:
-        beat = private_slurm.lab.spool / "heartbeat"
-        return beat.exists() and partition in beat.read_text()
-
     try:
         with arbiter(tmp_path):
-            wait_for("the first heartbeat", heart_beats)
+            wait_for("the first heartbeat", lambda: heart_beats(private_slurm, partition))
             jobs = {}
             common = [f"--partition={partition}", "--output=/dev/null"]
             script = "#!/bin/bash\nsleep 600\n"
@@ -143,15 +145,7 @@ def test_what_jobs_wait_for_beside_gpus_costs_others_none(private_slurm: Private
     """Arrays of which one task runs at a time, jobs for one named node, alternatives of features that are taken: nodes
     stood idle for each of them."""
     partition = fresh_partition(private_slurm)
-    options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
-    options["env"] = dict(options["env"])
-    config = {
-        "state_dir": str(tmp_path / "state"),
-        "cluster": {"adapter": "slurm", "options": options},
-        "pools": [{"name": "main", "policy": "max-min", "mode": "enforce"}],
-        "api": {"socket": str(tmp_path / "api.sock")},
-    }
-    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    configured(private_slurm, tmp_path, partition, "max-min")
 
     def submit(*words: str) -> str:
         common = (f"--partition={partition}", "--output=/dev/null", "--gres=gpu:4")
@@ -160,13 +154,9 @@ def test_what_jobs_wait_for_beside_gpus_costs_others_none(private_slurm: Private
     def running() -> set[str]:
         return set(private_slurm.run("squeue", "-h", "-p", partition, "-t", "R", "-o", "%N").split())
 
-    def heart_beats() -> bool:
-        beat = private_slurm.lab.spool / "heartbeat"
-        return beat.exists() and partition in beat.read_text()
-
     try:
         with arbiter(tmp_path):
-            wait_for("the first heartbeat", heart_beats)
+            wait_for("the first heartbeat", lambda: heart_beats(private_slurm, partition))
             array = submit("--array=1-20%1", "--exclude=n3")
             for _ in range(9):
                 submit("--nodelist=n3")
