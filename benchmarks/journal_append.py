@@ -18,13 +18,14 @@ from pathlib import Path
 from _record import record
 
 from horae.journal import Clock, Draft, Journal, events
-from horae.journal.codec import plain, text
+from horae.journal.codec import text
+from horae.journal.form import numbered
 from horae.port import JobState
 
 
 def draft(i: int) -> Draft:
     held = {"n1": 2, "n2": 2}
-    return events.seen(
+    return events.JobSeen(
         str(i % 100), state=JobState.RUNNING, epoch=i % 7, allocation=held, holding={"v100": 4}, since_s=1.0 * i
     )
 
@@ -51,7 +52,10 @@ def bare(folder: Path, count: int, batch: int, durable: bool) -> float:
     )
     db.execute("CREATE INDEX events_by_job ON events (job, seq) WHERE job IS NOT NULL")
     db.execute("CREATE INDEX events_by_kind ON events (kind, seq)")
-    rows = [(i + 1, 1.0, 1.0, "seen", str(i % 100), None, text(plain(draft(i).data))) for i in range(count)]
+    rows = [
+        (i + 1, 1.0, 1.0, "seen", str(i % 100), None, text(numbered(draft(i), i + 1, 1.0, 1.0).data))
+        for i in range(count)
+    ]
     started = time.perf_counter()
     for i in range(0, count, batch):
         db.execute("BEGIN IMMEDIATE")

@@ -34,10 +34,10 @@ def drafts(i: int, jobs: int) -> Draft:
     job = str(i % jobs + 1)
     if i < jobs:
         spec = JobSpec(f"train-{job}", ("python", "train.py"), GpuRange(2, 1, 4), checkpoint="ckpt", owner="ann")
-        return events.submitted(job, spec, pool="main", tenant="ann", app="train", owner="ann", submitted_s=1.0 * i)
+        return events.Submitted(job, spec, pool="main", tenant="ann", app="train", owner="ann", submitted_s=1.0 * i)
     turn = i // jobs
     runs = turn % 2 == 1
-    return events.seen(
+    return events.JobSeen(
         job,
         state=JobState.RUNNING if runs else JobState.STOPPED,
         epoch=(turn + 1) // 2,

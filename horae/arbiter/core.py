@@ -36,7 +36,7 @@ from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.arbiter.observe.unused import UnusedWatch
 from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
-from horae.journal.events import Kind
+from horae.journal.form import Kind
 from horae.journal.measured import Measurement
 from horae.port import Capabilities, JobId, JobState, SiteTenant, TryLater, backoff_s
 from policy import catalogue
@@ -121,7 +121,7 @@ class Core:
         self._bytes_checked_s = 0.0
         how = "unreadable, started anew" if journal.quarantined else "new" if journal.new else "continued"
         version, host = horae.__version__, socket.gethostname()
-        self.write([events.opened(version=version, host=host, pid=os.getpid(), how=how)])
+        self.write([events.Opened(version=version, host=host, pid=os.getpid(), how=how)])
 
     @property
     def ledger(self) -> Ledger:
@@ -172,7 +172,7 @@ class Core:
         self._forget_what_is_not_on_record()
         self._next_s = self.now_s() + pause_s
         try:
-            self.write([events.alert(BUG, why, "please report it, with the log; the arbiter tries again")])
+            self.write([events.Alerted(BUG, why, "please report it, with the log; the arbiter tries again")])
         except JournalStopped as error:
             return self._stall(error)
         return []
@@ -190,11 +190,11 @@ class Core:
 
     def _begin(self) -> list[Instruction]:
         if self.stalled is not None:  # is there room again?
-            self.write([events.alert("journal", self.stalled), events.cleared("journal")], durable=True)
+            self.write([events.Alerted("journal", self.stalled), events.Cleared("journal")], durable=True)
             self.stalled = None
         step_s = self.journal.clock.stepped()
         if step_s is not None:
-            self.write([events.clock_stepped(step_s)])
+            self.write([events.ClockStepped(step_s)])
         self.rounds += 1
         self._began_s = self.now_s()
         self._watch_disk()
@@ -210,7 +210,7 @@ class Core:
         """Say that the disk of the state is nearly full while it is; rounds go on in the journal's own room."""
         room, told = self.journal.room(), self.ledger.alerts.get(DISK)
         if not room.low:
-            self.write([events.cleared(DISK)] if told is not None else [])
+            self.write([events.Cleared(DISK)] if told is not None else [])
             return
         folder = self.config.state_dir
         text = f"the disk of {folder} is nearly full: what runs goes on, but "
@@ -218,7 +218,7 @@ class Core:
         if told is None or told.text != text:
             remedy = f"see who fills it (`du -xh --max-depth=2 {folder}`, job folders too) and free space: all goes on "
             remedy += "by itself; for good, give users' job folders a file system of their own, or quotas"
-            self.write([events.alert(DISK, text, remedy)])
+            self.write([events.Alerted(DISK, text, remedy)])
 
     def _look(self) -> list[Instruction]:
         self.stage = Stage.LOOKING
@@ -254,7 +254,7 @@ class Core:
             cpus_per_gpu=can.cpus_per_gpu,
             memory_per_gpu=can.memory_per_gpu,
         )
-        drafts: list[Draft] = [events.cleared("cluster")] if "cluster" in self.ledger.alerts else []
+        drafts: list[Draft] = [events.Cleared("cluster")] if "cluster" in self.ledger.alerts else []
         if not self._diagnosed:
             why = recovery.diagnose(self.journal, observation)
             if why is not None:
@@ -297,7 +297,7 @@ class Core:
         self._look_failed += 1
         old = self.ledger.alerts.get("cluster")
         if old is None or old.text != look.error.text:
-            self.write([events.alert("cluster", look.error.text, getattr(look.error, "remedy", ""))])
+            self.write([events.Alerted("cluster", look.error.text, getattr(look.error, "remedy", ""))])
         self.stage = Stage.IDLE
         wait_s = look.error.retry_after_s if isinstance(look.error, TryLater) else self.config.rounds.tick_s
         self._next_s = self.now_s() + max(wait_s, backoff_s(self._look_failed, 0.5, 60.0))
@@ -314,12 +314,12 @@ class Core:
         if self.token is None or (not self._confirmed and now_s - self._claimed_s >= self.config.rounds.repeat_s):
             if self.token is None:
                 self.token = uuid.uuid4().hex
-                self.write([events.claimed(self.token)], durable=True)
+                self.write([events.Claimed(self.token)], durable=True)
             self._claimed_s = now_s
             self.stage = Stage.CLAIMING
             return [Act((Claim(self.token),), self.config.rounds.act_s)]
         if self._confirmed:
-            self.write([events.stood_down(shown or "nobody")], durable=True)
+            self.write([events.StoodDown(shown or "nobody")], durable=True)
             self.stage, self._next_s = Stage.OVER, float("inf")
             return []
         self.stage = Stage.IDLE
@@ -397,13 +397,13 @@ class Core:
             drafts.append(settled)
         if answer.decision is not None:
             self.decisions[pool_name] = answer.decision
-            drafts += [events.cleared(what)] if what in self.ledger.alerts else []
+            drafts += [events.Cleared(what)] if what in self.ledger.alerts else []
         else:
             old = self.ledger.alerts.get(what)
             if old is None or old.text != answer.why_not:
                 kept = evidence.keep(self.config.state_dir, question)
                 drafts.append(
-                    events.alert(what, answer.why_not, f"the previous allocation stands{_again(kept, pool.policy)}")
+                    events.Alerted(what, answer.why_not, f"the previous allocation stands{_again(kept, pool.policy)}")
                 )
         self.write(drafts)
         return [] if self._questions else self._act()
@@ -435,9 +435,7 @@ class Core:
         try:
             drafts = outcomes.outcomes(self.ledger, done, self._retries, self.config.rounds, self.now_s())
             # What a job that is put aside was to get is to be decided about anew.
-            self._dirty |= {
-                self.ledger.jobs[draft.job].pool for draft in drafts if draft.kind is Kind.ASIDE and draft.job
-            }
+            self._dirty |= {self.ledger.jobs[draft.job].pool for draft in drafts if isinstance(draft, events.PutAside)}
             self.write([*drafts, *outcomes.over(self.ledger, self._retries, self.now_s())])
             if self.stage in (Stage.SUBMITTING, Stage.CLAIMING):
                 return self._look()
@@ -448,7 +446,7 @@ class Core:
     def _over(self, *, busy: bool = False) -> list[Instruction]:
         """The round is over: when is the next?"""
         if BUG in self.ledger.alerts:  # a whole round went well: what failed does not any more
-            self.write([events.cleared(BUG)])
+            self.write([events.Cleared(BUG)])
         self.stage, now_s, rounds = Stage.IDLE, self.now_s(), self.config.rounds
         self._free_s = now_s + min(now_s - self._began_s, rounds.debounce_s)
         self.awaited = any(r.stop_asked_s is not None for r in self.ledger.live())

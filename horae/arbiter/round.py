@@ -224,7 +224,7 @@ def _cancels(ledger: Ledger, pool: Pool, decision: Decision) -> list[Draft]:
         return []
     found = [(job, ledger.jobs.get(job)) for job in decision.cancel]
     return [
-        events.cancel_asked(job, f"the scheduler of app {record.app}", _why(decision.reasons.get(job)))
+        events.CancelAsked(job, f"the scheduler of app {record.app}", _why(decision.reasons.get(job)))
         for job, record in found
         if record is not None and record.live and record.cancel_why is None
     ]

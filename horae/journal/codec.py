@@ -58,8 +58,12 @@ def plain(value: Any) -> Any:
 
 def _of_dataclass(value: Any) -> dict[str, Any]:
     kind: Any = type(value)
-    held = ((name, getattr(value, name), default) for name, default in _defaults(kind))
-    return {name: plain(item) for name, item, default in held if item != default}
+    out = {}
+    for name, default in _defaults(kind):
+        item = getattr(value, name)
+        if item != default:
+            out[name] = item if type(item) in _LEAVES else plain(item)
+    return out
 
 
 def is_plain(value: Any) -> bool:

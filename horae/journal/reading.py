@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from horae.journal.events import Event, Kind
 from horae.journal.fold import fold
+from horae.journal.form import Event, Kind
 from horae.journal.ledger import Ledger
 from horae.journal.schema import VERSION
 from horae.journal.store import FILE, ODD, events_where

@@ -20,9 +20,9 @@ from typing import TypeVar
 
 from horae.journal import events, room, schema
 from horae.journal.clock import Clock
-from horae.journal.codec import parsed, plain, restore, text
-from horae.journal.events import Draft, Event, Kind
+from horae.journal.codec import Plain, parsed, plain, restore, text
 from horae.journal.fold import fold
+from horae.journal.form import Draft, Event, Kind, numbered
 from horae.journal.ledger import Ledger
 from horae.journal.lock import StateLock
 from horae.journal.quiet import quiet
@@ -166,10 +166,7 @@ class Journal:
     def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
         """Write these events, all or none, and fold them. Raises JournalStopped, with nothing changed."""
         wall_s, at_s = self.clock.wall_s(), max(self.clock.now_s(), self.ledger.at_s)
-        fresh = tuple(
-            Event(seq, wall_s, at_s, d.kind, plain(d.data), d.job, d.pool)
-            for seq, d in enumerate(drafts, self._seq + 1)
-        )
+        fresh = tuple(numbered(draft, seq, wall_s, at_s) for seq, draft in enumerate(drafts, self._seq + 1))
         if fresh:
             self._write(lambda: self._insert(fresh), durable)
             for event in fresh:
@@ -248,8 +245,8 @@ class Journal:
             if not job.live and job.id not in keep and (job.ended_s or 0.0) <= now_s - forget_after_s
         ]
         if old:
-            self.append([events.forgotten(old)])
-        (mark,) = self.append([Draft(Kind.CHECKPOINT, {"ledger": plain(self.ledger)})], durable=True)
+            self.append([events.Forgotten(old)])
+        (mark,) = self.append([events.Compacted(Plain(plain(self.ledger)))], durable=True)
         covered = (mark.seq, now_s - history_s, Kind.CHECKPOINT.value)
         dropped = self._write(
             lambda: self._db.execute("DELETE FROM events WHERE seq < ? AND (at_s < ? OR kind = ?)", covered).rowcount,

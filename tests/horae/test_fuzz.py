@@ -16,7 +16,7 @@ from horae import config, job_form
 from horae.api import words as api_words
 from horae.api.verbs import VERBS
 from horae.journal import Journal, events
-from horae.journal.codec import plain
+from horae.journal.form import numbered
 from horae.journal.store import FILE, rebuilt
 from horae.local import options as local_options
 from horae.spec import JobSpec
@@ -77,15 +77,15 @@ SWEEP = {
 ROWS = [{"nodes": {"n1": 2}, "rho": 1.5, "gpus": 2}, {"nodes": {"n1": 1, "n2": 1}, "rho": 2.0}]
 SPEC = JobSpec("j", ("x",), GpuRange(1, 1, 2), owner="ann", tenant="ann")
 EVENTS = [
-    events.opened(version="1", host="h", pid=1, how="new"),
-    events.claimed("token"),
-    events.submitted("1", SPEC, pool="main", tenant="ann", app="a", owner="ann", submitted_s=1.0),
-    events.held("1", "ann", "why"),
-    events.unheld("1", "ann"),
-    events.aside("1", "it raises", 700.0, "max-min"),
-    events.alert("disk", "full", "free space"),
-    events.cleared("disk"),
-    events.forgotten(["2"]),
+    events.Opened(version="1", host="h", pid=1, how="new"),
+    events.Claimed("token"),
+    events.Submitted("1", SPEC, pool="main", tenant="ann", app="a", owner="ann", submitted_s=1.0),
+    events.JobHeld("1", "ann", "why"),
+    events.JobUnheld("1", "ann"),
+    events.PutAside("1", "it raises", 700.0, "max-min"),
+    events.Alerted("disk", "full", "free space"),
+    events.Cleared("disk"),
+    events.Forgotten(["2"]),
 ]
 
 
@@ -134,7 +134,7 @@ def _journal(raw: bytes) -> None:
             assert (made.quarantined is None) or "(" in made.quarantined
             rows.job_table(made.ledger, 10.0)
             rows.tenant_table(made.ledger, 10.0)
-            made.append([events.claimed("new")], durable=True)
+            made.append([events.Claimed("new")], durable=True)
             assert rebuilt(made.path) == made.ledger
         finally:
             made.close()
@@ -159,7 +159,10 @@ LOCAL = {
     "state": "/s", "nodes": [{"name": "n1", "gpu_type": "v100", "gpus": 4, "rack": "r", "cpus": 8, "memory": 1e9}],
     "speeds": {"v100": 1.0}, "keep_s": 1.0, "log_limit_bytes": 5000, "keep_free_bytes": 0, "pass_env": ["A"],
 }  # fmt: skip
-JOURNAL = [{"kind": d.kind.value, "job": d.job, "pool": d.pool, "data": plain(d.data)} for d in EVENTS]
+JOURNAL = [
+    {"kind": row.kind.value, "job": row.job, "pool": row.pool, "data": row.data}
+    for row in (numbered(draft, 1, 1.0, 2.0) for draft in EVENTS)
+]
 
 TARGETS = [
     Target("journal", _journal, (json.JSONDecodeError, RecursionError, sqlite3.IntegrityError),

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horae.journal.events import Event, Kind, Verb
+from horae.journal.events import Verb
 from horae.journal.fold import fold
+from horae.journal.form import Event, Kind
 from horae.journal.ledger import Ledger
 from horae.port import JobState
 from policy.model import EMPTY, Allocation, Gpus, GpuSeconds, GpuType, Seconds

@@ -37,40 +37,38 @@ def decided(
     books = ledger.pool(pool)
     records = list(ledger.live(pool))
     changed = _changed(records, targets)
-    data: dict[str, Any] = {**plain(question), "targets": changed}
+    told = Plain(plain(question), took_s=float(took_s))
     if decision is None:
-        data["fallback"] = why_not
+        told["fallback"] = why_not
         if not changed and books.decided.get("fallback") == why_not:
             return None
-        return events.decided(pool, Plain(data, took_s=float(took_s)))
-    stale = now_s - books.decided_s >= REFRESH_S
-    data["reasons"] = _reasons(records, decision, stale)
-    data["leases"] = _leases(records, decision)
+        return events.Decided(pool, told, changed)
+    reasons = _reasons(records, decision, stale=now_s - books.decided_s >= REFRESH_S)
+    leases = _leases(records, decision)
     state = given(decision.state)
-    new = bool(changed or data["reasons"] or data["leases"] or decision.cancel) or books.decided.get("fallback")
+    new = bool(changed or reasons or leases or decision.cancel) or books.decided.get("fallback")
     if not new and books.policy == question["policy"] and books.state == state:
         return None
-    data["state"] = state
-    data["certificate"] = _summary(decision.certificate)
+    told["certificate"] = _summary(decision.certificate)
     if decision.solver is not None:
-        data["solver"] = plain(decision.solver)
+        told["solver"] = plain(decision.solver)
     if decision.cancel:
-        data["cancel"] = list(decision.cancel)
-    return events.decided(pool, Plain(data, took_s=float(took_s)))
+        told["cancel"] = list(decision.cancel)
+    return events.Decided(pool, told, changed, reasons, leases, Plain(state))
 
 
-def _changed(records: list[JobRecord], targets: Mapping[JobName, Allocation]) -> dict[str, Any]:
+def _changed(records: list[JobRecord], targets: Mapping[JobName, Allocation]) -> Plain:
     """Targets that are not on record."""
-    return {
-        record.id: dict(target)
+    return Plain(
+        (record.id, dict(target))
         for record in records
         if (target := targets.get(record.id)) is not None and target != record.target
-    }
+    )
 
 
-def _leases(records: list[JobRecord], decision: Decision) -> dict[str, Any]:
+def _leases(records: list[JobRecord], decision: Decision) -> Plain:
     """Leases that are not on record."""
-    out, by_job = {}, decision.leases
+    out, by_job = Plain(), decision.leases
     for record in records if by_job else [r for r in records if r.leases]:
         until = by_job.get(record.id)
         if (until or record.leases) and (lease := plain(until or {})) != record.leases:
@@ -78,7 +76,7 @@ def _leases(records: list[JobRecord], decision: Decision) -> dict[str, Any]:
     return out
 
 
-def _reasons(records: list[JobRecord], decision: Decision, stale: bool) -> dict[str, Any]:
+def _reasons(records: list[JobRecord], decision: Decision, stale: bool) -> Plain:
     new: dict[JobId, Reason] = {}
     by_job = decision.reasons
     for record in records:
@@ -91,7 +89,7 @@ def _reasons(records: list[JobRecord], decision: Decision, stale: bool) -> dict[
     differ = {id(reason): reason for reason in new.values()}  # many jobs wait for one reason
     as_they_are = is_plain([reason.numbers for reason in differ.values() if reason.numbers])
     forms = {key: _of_reason(reason, as_they_are) for key, reason in differ.items()}
-    return {job: forms[id(reason)] for job, reason in new.items()}
+    return Plain((job, forms[id(reason)]) for job, reason in new.items())
 
 
 def _of_reason(reason: Reason, as_it_is: bool) -> dict[str, Any]:
@@ -115,12 +113,12 @@ def guarded(
     ledger: Ledger, pool: str, vetoes: Mapping[JobName, Veto], wanted: Mapping[JobName, Allocation]
 ) -> list[Draft]:
     """Events for vetoes that are new, of another kind, or over."""
-    drafts = []
+    drafts: list[Draft] = []
     for record in ledger.live(pool):
         veto = vetoes.get(record.id)
         old = record.guard.guard if record.guard is not None else None
         if veto is None and old is not None:
-            drafts.append(events.guarded(record.id, None))
+            drafts.append(events.KeptBack(record.id, None))
         elif veto is not None and veto.guard != old:
-            drafts.append(events.guarded(record.id, veto.guard, veto.text, wanted=wanted.get(record.id, {})))
+            drafts.append(events.KeptBack(record.id, veto.guard, veto.text, wanted=wanted.get(record.id, {})))
     return drafts

@@ -65,7 +65,7 @@ def standing(ledger: Ledger, pool: Pool, view: SnapshotSources) -> Standing:
             continue
         why = _over(record, view, rules) if go_on else "probes are switched off in its pool"
         if why:
-            over.append(events.probe_over(record.id, pool.name, why))
+            over.append(events.Probed(record.id, pool.name, over=why))
         else:
             stay[record.id] = record.probe.allocation
     return Standing(stay, tuple(over))
@@ -93,7 +93,7 @@ def due_s(record: JobRecord, rules: Rules) -> tuple[Seconds, ...]:
 
 
 def overruled(pool: Pool, jobs: Sequence[JobName]) -> tuple[Draft, ...]:
-    return tuple(events.probe_over(job, pool.name, "the policy needs its GPUs") for job in jobs)
+    return tuple(events.Probed(job, pool.name, over="the policy needs its GPUs") for job in jobs)
 
 
 def begun(
@@ -123,14 +123,14 @@ def begun(
         until_s = now_s + record.spec.grace_s + cost_s + rules.run_s + PATIENCE_S
         moves[one.job] = allocation
         drafts.append(
-            events.probed(
+            events.Probed(
                 one.job,
                 pool.name,
                 gpu_type=one.gpu_type,
                 gpus=one.gpus,
                 allocation=allocation,
                 until_s=until_s,
-                why=one.text,
+                text=one.text,
             )
         )
     return moves, tuple(drafts)

@@ -86,9 +86,9 @@ def drafts(
     ledger: Ledger, found: Mapping[JobName, str], now_s: Seconds, policy: str = "", remedy: str = ""
 ) -> list[Draft]:
     """What puts these jobs aside."""
-    out = []
+    out: list[Draft] = []
     for job, why in found.items():
         record = ledger.jobs.get(job)
         if record is not None and record.live:
-            out.append(events.aside(job, why[:500] + remedy, now_s + AGAIN_S, policy))
+            out.append(events.PutAside(job, why[:500] + remedy, now_s + AGAIN_S, policy))
     return out

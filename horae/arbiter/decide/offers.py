@@ -36,7 +36,7 @@ def opened(books: PoolRecord, question: Question, config: Config) -> Draft | Non
     if not asked or not free:
         return None
     deadline_s = question.snapshot.now_s + config.rounds.bid_s
-    return events.offered(question.pool, books.offers + 1, free, deadline_s, asked)
+    return events.Offered(question.pool, books.offers + 1, free, deadline_s, asked)
 
 
 def missing(offer: Offer) -> list[str]:
@@ -85,7 +85,7 @@ def settled(
             "numbers": {key: numbers[key] for key in told if numbers.get(key) is not None},
             "jobs": {job: dict(targets[job]) for job in jobs if targets.get(job)},
         }
-    return events.settled(question.pool, offer.number, apps)
+    return events.Settled(question.pool, offer.number, apps)
 
 
 def _what(offer: Offer, app: str, outcome: str, answer: Answer) -> str:

@@ -133,23 +133,23 @@ class Actions:
         return ops
 
     def intents(self, ledger: Ledger, ops: Sequence[Op]) -> list[Draft]:
-        drafts = []
+        drafts: list[Draft] = []
         for op in ops:
             if isinstance(op, Do):
                 given = op.verb in (Verb.START, Verb.RESHAPE)
                 drafts.append(
-                    events.intent(
+                    events.Intent(
                         op.job,
                         op.verb,
                         epoch=op.epoch if given else None,
                         allocation=op.allocation if given else None,
                         holding=self._by_type(op) if given else None,
                         grace_s=op.grace_s if op.verb is Verb.STOP else None,
-                        why=op.what or _why(ledger.jobs[op.job], op.verb),
+                        text=op.what or _why(ledger.jobs[op.job], op.verb),
                     )
                 )
             elif isinstance(op, SetOrder):
-                drafts.append(events.ordered(op.pool, op.jobs))
+                drafts.append(events.Ordered(op.pool, op.jobs))
         return drafts
 
     def _by_type(self, op: Do) -> dict[GpuType, Gpus]:
@@ -161,12 +161,12 @@ class Actions:
 
     def advice(self, ledger: Ledger, plans: Mapping[str, Sequence[PlanStep]]) -> list[Draft]:
         """What would be done, on record when it changed, in the pools that do not do it."""
-        drafts = []
+        drafts: list[Draft] = []
         for pool in self._config.pools:
             if mode_of(ledger, pool) in (Mode.ADVISE, Mode.ORDER):
                 steps = [advised(step) for step in plans.get(pool.name, ())]
                 if steps != ledger.pool(pool.name).advised:
-                    drafts.append(events.advised(pool.name, steps))
+                    drafts.append(events.Advised(pool.name, steps))
         return drafts
 
 

@@ -71,28 +71,28 @@ def over(ledger: Ledger, retries: Retries, now_s: Seconds) -> list[Draft]:
     long_ago = [what for what, at_s in retries.alerted_s.items() if now_s - at_s > 2 * LONGEST_RETRY_S]
     for what in long_ago:
         del retries.alerted_s[what]
-    return [events.cleared(what) for what in long_ago if what in ledger.alerts]
+    return [events.Cleared(what) for what in long_ago if what in ledger.alerts]
 
 
 def _of_action(ledger: Ledger, each: Done, op: Do, retries: Retries, rounds: Rounds, now_s: Seconds) -> list[Draft]:
     if not each.tried:
-        return [events.outcome(op.job, op.verb, error="NotTried")]
+        return [events.Answered(op.job, op.verb, error="NotTried")]
     error = each.error
     if error is None:
         retries.clear(op.job, op.verb)
         if op.verb is Verb.START:
             retries.refused.pop(op.job, None)
-        return [events.outcome(op.job, op.verb), *_notice_operator(ledger, op.verb.value, None, retries, now_s)]
+        return [events.Answered(op.job, op.verb), *_notice_operator(ledger, op.verb.value, None, retries, now_s)]
     if isinstance(error, TryLater):
         wait_s = retries.later(op.job, op.verb, now_s, error.retry_after_s)
-        return [events.outcome(op.job, op.verb, error="TryLater", text=error.text, retry_s=wait_s)]
+        return [events.Answered(op.job, op.verb, error="TryLater", text=error.text, retry_s=wait_s)]
     if isinstance(error, Never):
-        drafts = [events.outcome(op.job, op.verb, error="Never", text=error.text)]
-        return drafts + _never(ledger, op, error, retries, rounds, now_s)
+        told = events.Answered(op.job, op.verb, error="Never", text=error.text)
+        return [told, *_never(ledger, op, error, retries, rounds, now_s)]
     wait_s = retries.later(op.job, op.verb, now_s, 60.0)
-    drafts = [events.outcome(op.job, op.verb, error="FixConfiguration", text=error.text, retry_s=wait_s)]
+    drafts: list[Draft] = [events.Answered(op.job, op.verb, error="FixConfiguration", text=error.text, retry_s=wait_s)]
     if op.verb is Verb.START:  # until it is tried again, what it was to get is for others
-        drafts.append(events.aside(op.job, error.text[:500], now_s + wait_s))
+        drafts.append(events.PutAside(op.job, error.text[:500], now_s + wait_s))
     return drafts + _notice_operator(ledger, op.verb.value, error, retries, now_s)
 
 
@@ -101,19 +101,19 @@ def _never(ledger: Ledger, op: Do, error: Never, retries: Retries, rounds: Round
     if record is None or not record.live:
         return []
     if op.verb is Verb.SUBMIT:
-        return [events.ended(op.job, JobState.FAILED, now_s, f"the cluster refuses it: {error.text}")]
+        return [events.Ended(op.job, JobState.FAILED, now_s, f"the cluster refuses it: {error.text}")]
     if op.verb is Verb.CANCEL and not record.shown:
-        return [events.ended(op.job, JobState.CANCELLED, now_s, record.cancel_why or "")]
+        return [events.Ended(op.job, JobState.CANCELLED, now_s, record.cancel_why or "")]
     if op.verb is Verb.START:
         # It may be the GPUs (a node that says more than it has) or the job: other GPUs first.
         times = retries.refused[op.job] = retries.refused.get(op.job, 0) + 1
         retries.later(op.job, op.verb, now_s, 1.0)
         if times >= REFUSALS:
             retries.refused.pop(op.job)
-            return [events.held(op.job, events.HORAE, f"the cluster refuses to start it: {error.text}")]
+            return [events.JobHeld(op.job, events.HORAE, f"the cluster refuses to start it: {error.text}")]
         known = {n: a.gpus for n, a in ledger.pool(record.pool).avoid.items() if a.until_s > now_s}
         return [
-            events.avoided(record.pool, node, known.get(node, 0) + gpus, now_s + rounds.avoid_s, error.text)
+            events.Avoided(record.pool, node, known.get(node, 0) + gpus, now_s + rounds.avoid_s, error.text)
             for node, gpus in op.allocation.items()
         ]
     retries.later(op.job, op.verb, now_s, rounds.repeat_s)
@@ -126,8 +126,8 @@ def _notice_operator(
     """An alert an operator sees until the same kind of call succeeds again."""
     if error is None:
         retries.alerted_s.pop(what, None)
-        return [events.cleared(what)] if what in ledger.alerts else []
+        return [events.Cleared(what)] if what in ledger.alerts else []
     retries.alerted_s[what] = now_s
     old = ledger.alerts.get(what)
     remedy = error.remedy if isinstance(error, FixConfiguration) else ""
-    return [] if old is not None and old.text == error.text else [events.alert(what, error.text, remedy)]
+    return [] if old is not None and old.text == error.text else [events.Alerted(what, error.text, remedy)]

@@ -80,10 +80,10 @@ def told(ledger: Ledger, found: Mapping[str, BudgetStanding]) -> list[Draft]:
     drafts = []
     for name, standing in found.items():
         if standing.over and (text := over_text(name, standing)) != _told(ledger, name):
-            drafts.append(events.alert(f"{ALERT}{name}", text, "the next period, or a larger `budget` of the tenant"))
+            drafts.append(events.Alerted(f"{ALERT}{name}", text, "the next period, or a larger `budget` of the tenant"))
     now_over = {f"{ALERT}{name}" for name, standing in found.items() if standing.over}
     gone = [what for what in ledger.alerts if what.startswith(ALERT) and what not in now_over]
-    return [*drafts, *map(events.cleared, gone)]
+    return [*drafts, *map(events.Cleared, gone)]
 
 
 def over_text(tenant: str, standing: BudgetStanding) -> str:

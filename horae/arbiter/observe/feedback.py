@@ -37,10 +37,10 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
             if cap is None:
                 cap = _tried_next(ledger, record, alone)
             job, until_s = record.id if alone else None, now_s + rounds.feedback_s
-            drafts.append(events.capped(record.pool, record.tenant, cap, until_s, block.text, job=job))
+            drafts.append(events.Capped(record.pool, record.tenant, cap, until_s, block.text, job, job is not None))
         elif record.grant is not None and block.kind is not BlockKind.ASIDE:
             drafts += [
-                events.avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block.text)
+                events.Avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block.text)
                 for node, gpus in record.grant.allocation.items()
             ]
     return drafts
@@ -59,7 +59,7 @@ def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:
     One that can checkpoints and leaves first, by a hold; then it ends, or, where its owner said so, waits for its next
     turn with the whole limit before it.
     """
-    drafts = []
+    drafts: list[Draft] = []
     for record in ledger.live():
         limit_s = record.spec.time_limit_s
         if limit_s is None or record.cancel_why is not None or record.ran_at(now_s) - record.limit_from_s < limit_s:
@@ -67,18 +67,18 @@ def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:
         text = f"its running time reached its limit of {limit_s:g} s"
         if movable(record) and record.state is JobState.RUNNING:
             if record.hold_why is None:
-                drafts.append(events.held(record.id, TIME_LIMIT, text))
+                drafts.append(events.JobHeld(record.id, TIME_LIMIT, text))
         elif record.state is JobState.STOPPING and record.hold_by == TIME_LIMIT:
             continue  # on its way out
         elif _true(record.spec.extra.get(EXTRA_REQUEUE_AT_LIMIT)) and record.checkpoint is not None:
             if record.hold_why is None:  # it left by itself
-                drafts.append(events.held(record.id, TIME_LIMIT, text))
+                drafts.append(events.JobHeld(record.id, TIME_LIMIT, text))
             if record.hold_by in ("", TIME_LIMIT):
-                drafts.append(events.unheld(record.id, TIME_LIMIT))
+                drafts.append(events.JobUnheld(record.id, TIME_LIMIT))
         else:
             mark = record.checkpoint
             kept = "" if mark is None else f"; its checkpoint of step {mark.step:g} is kept"
-            drafts.append(events.cancel_asked(record.id, "time limit", text + kept))
+            drafts.append(events.CancelAsked(record.id, "time limit", text + kept))
     return drafts
 
 
@@ -88,15 +88,15 @@ def _true(word: object) -> bool:
 
 def gone(ledger: Ledger, config: Config, now_s: Seconds, *, owns_submission: bool) -> list[Draft]:
     """Jobs that end without the cluster's word: cancelled before it knew them, or forgotten by it."""
-    drafts = []
+    drafts: list[Draft] = []
     for record in ledger.live():
         sent_s = record.submit_sent_s  # it may still be on its way
         on_its_way = sent_s is not None and now_s - sent_s < config.rounds.settle_s
         if record.cancel_why is not None and not record.shown and not on_its_way:
-            drafts.append(events.ended(record.id, JobState.CANCELLED, now_s, record.cancel_why))
+            drafts.append(events.Ended(record.id, JobState.CANCELLED, now_s, record.cancel_why))
         elif record.missing_since_s is not None and (not owns_submission or record.cancel_why is not None):
             text = record.cancel_why or "the cluster does not know it any more"
-            drafts.append(events.ended(record.id, JobState.CANCELLED, now_s, text))
+            drafts.append(events.Ended(record.id, JobState.CANCELLED, now_s, text))
     return drafts
 
 
@@ -108,7 +108,7 @@ def measured(
     now_s: Seconds,
 ) -> tuple[list[Draft], set[JobId]]:
     """Measurements worth recording, and the jobs about which a policy would now think differently."""
-    drafts, news = [], set()
+    drafts, news = list[Draft](), set[JobId]()
     for job, new in fresh.items():
         record = ledger.jobs.get(job)
         if record is None:
@@ -120,7 +120,7 @@ def measured(
         warmup_s = _warmup(record, new, now_s)
         if told or due or warmup_s is not None or not record.state.holds:
             last_s[job] = now_s
-            drafts.append(events.measured(job, plain(new), warmup_s=warmup_s))
+            drafts.append(events.Measured(job, plain(new), warmup_s=warmup_s))
     return drafts, news
 
 

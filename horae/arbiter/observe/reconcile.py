@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from horae.config import Config
 from horae.elastic import protocol
 from horae.journal import Draft, JobRecord, Ledger, events
-from horae.journal.codec import plain
+from horae.journal.ledger import Obstacle
 from horae.port import CheckpointMark, JobId, JobState, Observation, ObservedJob
 from horae.spec import JobSpec
 from policy.model import GpuRange, Gpus, GpuType, NodeName, Seconds
@@ -56,7 +56,7 @@ def notice(
         elif not record.live:
             if not _alive_again(record, job, last, config, now_s):
                 continue
-            drafts += [events.reopened(job.id), _seen(record, job, observation, types, now_s)]
+            drafts += [events.Reopened(job.id), _seen(record, job, observation, types, now_s)]
         elif _outdated(record, job, last, config, now_s):
             continue
         else:
@@ -94,12 +94,12 @@ def _compare(
     drafts: list[Draft] = []
     if job.spec is not None and (record.adopted or record.guessed) and job.spec != record.spec:
         tenant, app = _tenant(job.spec, config), _app(job.spec, job.id)
-        drafts.append(events.respecified(job.id, job.spec, tenant=tenant, app=app, owner=job.spec.owner))
+        drafts.append(events.Respecified(job.id, job.spec, tenant=tenant, app=app, owner=job.spec.owner))
     if record.shown and record.missing_since_s is None and not _differs(record, job, now_s):
         return drafts
     drafts.append(_seen(record, job, observation, types, now_s))
     if job.state.ended:
-        drafts.append(events.ended(job.id, job.state, _since(record, job, observation, now_s), _last_words(job)))
+        drafts.append(events.Ended(job.id, job.state, _since(record, job, observation, now_s), _last_words(job)))
     return drafts
 
 
@@ -144,8 +144,8 @@ def _seen(
     if job.blocked is not None:
         old = None if record is None else record.blocked
         since_s = old.since_s if old is not None and old.kind is job.blocked.kind else now_s
-        blocked = {**plain(job.blocked), "since_s": since_s}
-    return events.seen(
+        blocked = Obstacle(job.blocked.kind, job.blocked.text, since_s, job.blocked.cap, job.blocked.alone)
+    return events.JobSeen(
         job.id,
         state=job.state,
         epoch=job.epoch,
@@ -201,7 +201,7 @@ def _adopt(
     if job.submitted_s is not None:
         submitted_s = now_s - max(observation.now_s - job.submitted_s, 0.0)
     drafts = [
-        events.adopted(
+        events.Adopted(
             job.id,
             spec,
             pool=pool_for(spec, job.allocation, config, pools),
@@ -214,7 +214,7 @@ def _adopt(
         _seen(None, job, observation, types, now_s),
     ]
     if job.state.ended:
-        drafts.append(events.ended(job.id, job.state, _since(None, job, observation, now_s), _last_words(job)))
+        drafts.append(events.Ended(job.id, job.state, _since(None, job, observation, now_s), _last_words(job)))
     return drafts
 
 
@@ -249,14 +249,14 @@ def _app(spec: JobSpec, job: JobId) -> str:
 
 def _missing(ledger: Ledger, shown: set[JobId], last: LastSeen, config: Config, now_s: Seconds) -> list[Draft]:
     """Jobs that the cluster had shown and does not any more. One look may err: it must stay so for a while."""
-    drafts = []
+    drafts: list[Draft] = []
     for record in ledger.jobs.values():
         if record.id in shown or not record.live or not record.shown or record.missing_since_s is not None:
             continue
         since_s = last.missed.setdefault(record.id, now_s)
         if now_s - since_s >= config.rounds.settle_s:
             last.seen.pop(record.id, None)
-            drafts.append(events.missing(record.id))
+            drafts.append(events.Missing(record.id))
     for gone in [job for job in last.missed if job not in ledger.jobs]:
         del last.missed[gone]
     for gone in [job for job in last.seen if job not in shown and job not in last.missed]:

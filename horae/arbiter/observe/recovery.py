@@ -38,11 +38,11 @@ def recover(journal: Journal, observation: Observation, why: str) -> list[Draft]
     shown = {job.id for job in observation.jobs}
     numbers = [int(job) for job in shown if job.isdecimal()]
     next_id = max([ledger.next_id, *(n + 1 for n in numbers)]) + NUMBERS_SKIPPED
-    drafts = [events.recovered(why, next_id=next_id)]
+    drafts: list[Draft] = [events.Recovered(why, next_id=next_id)]
     for record in ledger.live():
         if record.id not in shown:
             text = (
                 f"the cluster does not show it, and {why}: it may have run already. Unhold it to run it, or cancel it"
             )
-            drafts.append(events.held(record.id, events.HORAE, text))
+            drafts.append(events.JobHeld(record.id, events.HORAE, text))
     return drafts

@@ -143,22 +143,22 @@ def _longest_step_s(record: JobRecord) -> Seconds:
 def _told(record: JobRecord, found: _Found | None, now_s: Seconds) -> list[Draft]:
     known = record.unused
     if found is None:
-        return [] if known is None else [events.in_use(record.id, now_s)]
+        return [] if known is None else [events.LeftUnused(record.id, 0, (), now_s, "")]
     if known is not None and (known.gpus, known.by, known.which) == (found.gpus, found.by, found.which):
         return []
-    return [events.unused(record.id, found.gpus, found.which, found.since_s, found.by)]
+    return [events.LeftUnused(record.id, found.gpus, found.which, found.since_s, found.by)]
 
 
 def _reclaimed(ledger: Ledger, config: Config, now_s: Seconds) -> list[Draft]:
     """Holds of those whose pool takes unused GPUs back."""
-    drafts = []
+    drafts: list[Draft] = []
     for pool in config.pools:
         if pool.reclaim_unused_s is None or mode_of(ledger, pool) is not Mode.ENFORCE:
             continue
         for record in ledger.live(pool.name):
             known = record.unused
             if known is not None and _may_be_taken(record, known) and now_s - known.since_s >= pool.reclaim_unused_s:
-                drafts.append(events.held(record.id, UNUSED, text(record, now_s)))
+                drafts.append(events.JobHeld(record.id, UNUSED, text(record, now_s)))
     return drafts
 
 

@@ -29,14 +29,14 @@ class Agents:
         key, pool, _ = self._mine(app, caller)
         self._bidding(app, pool)
         if (known := self._books(pool).agents.get(key)) is None or known.by != caller.user or known.missed:
-            self._core.write([events.agent(pool, key, caller.user)], durable=True)
+            self._core.write([events.AgentNamed(pool, key, caller.user)], durable=True)
         return {"app": key, "pool": pool, "bid_s": self._core.config.rounds.bid_s}
 
     def leave(self, app: str, caller: Requester) -> answers.Left:
         """Wait for them no more: the built-in agent bids."""
         key, pool, _ = self._mine(app, caller)
         if key in self._books(pool).agents:
-            self._core.write([events.agent(pool, key, None)], durable=True)
+            self._core.write([events.AgentNamed(pool, key, None)], durable=True)
             self._core.wake()
         return {"app": key, "pool": pool}
 
@@ -75,9 +75,9 @@ class Agents:
         except BadInput as error:
             current = books.offer
             if current is not None and key not in current.refused and key not in current.bids:
-                self._core.write([events.bid_refused(pool, current.number, key, error.message[:300])])
+                self._core.write([events.BidRefused(pool, current.number, key, error.message[:300])])
             raise
-        self._core.write([events.bid(pool, number, key, checked)], durable=True)
+        self._core.write([events.Bid(pool, number, key, checked)], durable=True)
         if books.offer is not None and not offers.missing(books.offer):
             self._core.wake()
         return {"app": key, "offer": number, "rows": len(checked)}

@@ -76,7 +76,7 @@ class Commands:
         return answers
 
     def _submitted(self, job: JobId, spec: JobSpec, at_s: Seconds) -> Draft:
-        return events.submitted(
+        return events.Submitted(
             job,
             spec,
             pool=pool_for(spec, {}, self._core.config, {}),
@@ -92,7 +92,7 @@ class Commands:
         if not record.live or record.cancel_why is not None:
             return
         self._needs_hands(record)
-        self._core.write([events.cancel_asked(job, caller.user, why or f"cancelled by {caller.user}")], durable=True)
+        self._core.write([events.CancelAsked(job, caller.user, why or f"cancelled by {caller.user}")], durable=True)
         self._core.wake()
 
     def hold(self, job: JobId, caller: Requester, why: str = "") -> None:
@@ -108,13 +108,13 @@ class Commands:
                 remedy="cancel it, or let it run",
             )
         self._needs_hands(record)
-        self._core.write([events.held(job, caller.user, why)], durable=True)
+        self._core.write([events.JobHeld(job, caller.user, why)], durable=True)
         self._core.wake()
 
     def unhold(self, job: JobId, caller: Requester) -> None:
         record = self._theirs(job, caller)
         if record.live and record.hold_why is not None:
-            self._core.write([events.unheld(job, caller.user)], durable=True)
+            self._core.write([events.JobUnheld(job, caller.user)], durable=True)
             self._core.wake()
 
     def prioritise(self, job: JobId, to: int, caller: Requester, *, across: bool = False) -> None:
@@ -131,7 +131,7 @@ class Commands:
         else:
             authority.may_order(caller, record.owner, record.tenant, to, config)
         if record.live and to != (record.precedence if across else record.priority):
-            self._core.write([events.priority(job, to, caller.user, across=across)], durable=True)
+            self._core.write([events.Prioritised(job, to, caller.user, across=across)], durable=True)
             self._core.wake()
 
     def _theirs(self, job: JobId, caller: Requester) -> JobRecord:
@@ -154,7 +154,7 @@ class Commands:
     def set_mode(self, pool: str, mode: Mode, caller: Requester) -> None:
         authority.may_operate(caller, self._core.config)
         self._known_pool(pool)
-        self._core.write([events.mode(pool, mode.value, caller.user)], durable=True)
+        self._core.write([events.ModeSet(pool, mode.value, caller.user)], durable=True)
         self._core.wake()
 
     def maintenance(self, pool: str, on: bool, caller: Requester, why: str = "") -> None:
@@ -162,7 +162,7 @@ class Commands:
         authority.may_operate(caller, self._core.config)
         self._known_pool(pool)
         why = why or f"announced by {caller.user}"
-        self._core.write([events.maintenance(pool, on, caller.user, why)], durable=True)
+        self._core.write([events.Maintenance(pool, on, caller.user, why)], durable=True)
         self._core.wake()
 
     def release_all(self, caller: Requester) -> tuple[JobId, ...]:
@@ -171,11 +171,11 @@ class Commands:
         authority.may_operate(caller, core.config)
         jobs = tuple(r.id for r in core.ledger.live())
         core.write(
-            [events.mode(p.name, Mode.OBSERVE.value, caller.user, releasing=True) for p in core.config.pools],
+            [events.ModeSet(p.name, Mode.OBSERVE.value, caller.user, releasing=True) for p in core.config.pools],
             durable=True,
         )
         unseen = [
-            events.ended(r.id, JobState.CANCELLED, core.now_s(), "handed back before the cluster knew it")
+            events.Ended(r.id, JobState.CANCELLED, core.now_s(), "handed back before the cluster knew it")
             for r in core.ledger.live()
             if not r.shown and r.submit_sent_s is None
         ]

@@ -108,7 +108,7 @@ def submission(job: Job, submitted_s: Seconds) -> Draft:
         throughput=job.throughput,
     )
     app = job.app.removeprefix(f"{job.tenant}/")
-    return events.submitted(
+    return events.Submitted(
         job.name, spec, pool=POOL, tenant=job.tenant, app=app, owner=job.tenant, submitted_s=submitted_s
     )
 

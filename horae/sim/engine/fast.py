@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 
 from horae.journal.codec import plain
-from horae.journal.fold import KEPT_APP_COUNTS
+from horae.journal.folds.accounts import KEPT_APP_COUNTS
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.reviews import next_review_s
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from horae.journal import Clock, Draft, Event, Journal, Ledger
-from horae.journal.codec import plain
-from horae.journal.events import Kind
+from horae.journal import Clock, Draft, Event, Journal, Ledger, events
 from horae.journal.fold import fold
+from horae.journal.form import Kind, numbered
 from horae.journal.room import Room
 from horae.port import JobId
 from policy.model import Seconds
@@ -32,10 +31,7 @@ class MemoryJournal(Journal):
 
     def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
         wall_s, at_s = self.clock.wall_s(), max(self.clock.now_s(), self.ledger.at_s)
-        fresh = tuple(
-            Event(seq, wall_s, at_s, d.kind, plain(d.data), d.job, d.pool)
-            for seq, d in enumerate(drafts, self._seq + 1)
-        )
+        fresh = tuple(numbered(draft, seq, wall_s, at_s) for seq, draft in enumerate(drafts, self._seq + 1))
         for event in fresh:
             fold(self.ledger, event)
             self._seq = event.seq
@@ -50,7 +46,7 @@ class MemoryJournal(Journal):
         """Forget the jobs that ended and that the cluster does not show any more."""
         old = [job.id for job in self.ledger.jobs.values() if not job.live and job.id not in keep]
         if old:
-            self.append([Draft(Kind.FORGOTTEN, {"jobs": old})])
+            self.append([events.Forgotten(old)])
         return len(old)
 
     def room(self) -> Room:

@@ -17,9 +17,10 @@ from horae.arbiter.driver import Driver
 from horae.arbiter.execute.executor import Executor
 from horae.arbiter.observe.measurements import ReadLog
 from horae.config import Config
-from horae.journal import Clock, Draft, Event
+from horae.journal import Clock, Draft, Event, events
 from horae.journal.codec import plain, text
-from horae.journal.events import Kind, Verb
+from horae.journal.events import Verb
+from horae.journal.form import Kind
 from horae.journal.measured import Measurement
 from horae.port import Capabilities, JobId, LogChunk, Never, Observation, TryLater
 from horae.sim.engine.arbiter import WorldProgress, decision_of
@@ -85,14 +86,14 @@ class KeptJournal(MemoryJournal):
     def __init__(self, clock: Clock, disk: KeptDisk, hazards: Hazards, *, drops_intents: bool = False) -> None:
         super().__init__(clock, disk.read())
         if len(disk.events) > COMPACTED_AT:
-            (mark,) = super().append([Draft(Kind.CHECKPOINT, {"ledger": plain(self.ledger)})])
+            (mark,) = super().append([events.Compacted(plain(self.ledger))])
             disk.events = [(mark, text(mark.data))]
         self._disk, self._hazards, self._drops_intents = disk, hazards, drops_intents
 
     def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
         drafts = list(drafts)
         if self._drops_intents:
-            drafts = [draft for draft in drafts if draft.kind is not Kind.INTENT]
+            drafts = [draft for draft in drafts if not isinstance(draft, events.Intent)]
         if not drafts:
             return ()
         self._hazards.write()

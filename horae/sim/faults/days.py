@@ -206,7 +206,7 @@ class BadDays:
         if self._arbiter is None:
             return
         core = self._arbiter.core
-        held = [events.unheld(r.id, "operator") for r in core.ledger.live() if r.hold_by == HORAE]
+        held = [events.JobUnheld(r.id, "operator") for r in core.ledger.live() if r.hold_by == HORAE]
         try:
             if held:
                 core.write(held, durable=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from horae.journal.events import Event, Kind
+from horae.journal.form import Event, Kind
 from horae.journal.ledger import JobRecord, Ledger
 from horae.journal.reading import folded_by, journal_in, newest_s
 from horae.port import JobId, JobState

@@ -11,7 +11,7 @@ from horae.arbiter.observe.log_profiles import LogProfiles
 from horae.config import Mode
 from horae.fake import Delay
 from horae.journal import JobRecord, events
-from horae.journal.events import Event
+from horae.journal.form import numbered
 from horae.journal.measured import Measurement
 from horae.port import Blocked, BlockKind, JobState
 from horae.views import rows
@@ -148,8 +148,8 @@ def test_how_its_last_start_ended_is_said_in_the_clusters_words(tmp_path: Path) 
     ],
 )
 def test_a_sentence_about_a_start_that_ended_has_the_clusters_words(state: JobState, native: str, text: str) -> None:
-    draft = events.seen("1", state=state, epoch=2, allocation={}, holding={}, since_s=1.0, native=native)
-    assert sentence(Event(1, 2.0, 2.0, draft.kind, draft.data, "1")) == text
+    draft = events.JobSeen("1", state=state, epoch=2, allocation={}, holding={}, since_s=1.0, native=native)
+    assert sentence(numbered(draft, 1, 2.0, 2.0)) == text
 
 
 def test_a_pool_that_is_only_watched_says_so(tmp_path: Path) -> None:

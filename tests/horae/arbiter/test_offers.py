@@ -11,7 +11,7 @@ from horae.arbiter.requests.agents import Agents
 from horae.arbiter.requests.authority import NotAllowed
 from horae.config import Mode
 from horae.journal import Kind
-from horae.journal.bidding import MOST_MISSED
+from horae.journal.folds.bidding import MOST_MISSED
 from horae.port import JobState
 from horae.views.explain import explain
 from horae.views.sentences import sentence

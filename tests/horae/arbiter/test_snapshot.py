@@ -88,7 +88,7 @@ def test_a_job_without_gpus_is_the_clusters_alone(tmp_path: Path) -> None:
 def test_gpus_that_could_not_be_had_are_foreign_for_a_while(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.run(1)
-    site.core.write([events.avoided("main", "n2", 3, site.core.now_s() + 10, "blocked")])
+    site.core.write([events.Avoided("main", "n2", 3, site.core.now_s() + 10, "blocked")])
     assert {n.name: n.foreign for n in picture(site).cluster.nodes}["n2"] == 3
     site.run(20)
     assert {n.name: n.foreign for n in picture(site).cluster.nodes}["n2"] == 0
@@ -142,7 +142,7 @@ def test_weights_and_caps_come_from_the_site(tmp_path: Path) -> None:
     site.commands.submit([spec("a", 1)], ANN)
     site.commands.submit([spec("b", 1)], BEN)
     site.run(3)
-    site.core.write([events.capped("main", "ben", 5, site.core.now_s() + 10, "MaxTRES")])
+    site.core.write([events.Capped("main", "ben", 5, site.core.now_s() + 10, "MaxTRES")])
     assert [(t.name, t.weight, t.cap) for t in picture(site).tenants] == [("ann", 3.0, None), ("ben", 1.0, 5)]
     site.run(20)
     assert [t.cap for t in picture(site).tenants] == [None, None]

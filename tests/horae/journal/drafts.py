@@ -7,4 +7,4 @@ from tests.horae.arbiter.site import spec
 
 
 def submitted(job: str) -> Draft:
-    return events.submitted(job, spec(f"job {job}"), pool="main", tenant="ann", app="a", owner="ann", submitted_s=1.0)
+    return events.Submitted(job, spec(f"job {job}"), pool="main", tenant="ann", app="a", owner="ann", submitted_s=1.0)

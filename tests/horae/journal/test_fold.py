@@ -35,57 +35,57 @@ def drafts(draw: st.DrawFn, time: Time) -> Draft:
     job = draw(jobs)
     pool = draw(st.sampled_from(("p", "q")))
     made: list[Any] = [
-        lambda: events.submitted(
+        lambda: events.Submitted(
             job, spec(job, owner="ann"), pool=pool, tenant=draw(st.sampled_from(("ann", "ben"))), app="a", owner="ann",
             submitted_s=at(draw, time),
         ),
-        lambda: events.adopted(
+        lambda: events.Adopted(
             job, spec(job), pool=pool, tenant="ben", app="b", owner="ben", submitted_s=1.0, guessed=draw(st.booleans())
         ),
-        lambda: events.respecified(job, spec(f"{job} anew", 2), tenant="cem", app="c", owner="cem"),
-        lambda: events.seen(
+        lambda: events.Respecified(job, spec(f"{job} anew", 2), tenant="cem", app="c", owner="cem"),
+        lambda: events.JobSeen(
             job, state=draw(st.sampled_from(JobState)), epoch=draw(st.integers(0, 4)), allocation=draw(allocations),
             holding=draw(holdings), since_s=at(draw, time), exit_code=draw(st.none() | st.integers(0, 137)),
             checkpoint=draw(st.none() | st.builds(CheckpointMark, st.integers(1, 4), st.floats(0, 1e6), seconds)),
-            blocked=draw(st.none() | st.just({"kind": "limit", "text": "x", "since_s": 1.0})),
+            blocked=draw(st.none() | st.just(Obstacle(BlockKind.LIMIT, "x", 1.0))),
         ),
-        lambda: events.missing(job),
-        lambda: events.cancel_asked(job, "ann", "enough"),
-        lambda: events.held(job, "ann", "later"),
-        lambda: events.unheld(job, "ann"),
-        lambda: events.measured(job, {"done": draw(seconds), "rates": {"k80": {"2": 1.5}}}),
-        lambda: events.guarded(job, draw(st.none() | st.just("minimum-run-time")), "soon", wanted=draw(allocations)),
-        lambda: events.intent(
+        lambda: events.Missing(job),
+        lambda: events.CancelAsked(job, "ann", "enough"),
+        lambda: events.JobHeld(job, "ann", "later"),
+        lambda: events.JobUnheld(job, "ann"),
+        lambda: events.Measured(job, {"done": draw(seconds), "rates": {"k80": {"2": 1.5}}}),
+        lambda: events.KeptBack(job, draw(st.none() | st.just("minimum-run-time")), "soon", wanted=draw(allocations)),
+        lambda: events.Intent(
             job, draw(st.sampled_from([Verb.START, Verb.RESHAPE])), epoch=draw(st.integers(1, 5)),
-            allocation=draw(allocations), holding=draw(holdings), why="its turn",
+            allocation=draw(allocations), holding=draw(holdings), text="its turn",
         ),
-        lambda: events.intent(job, draw(st.sampled_from([Verb.STOP, Verb.CANCEL, Verb.RELEASE, Verb.SUBMIT]))),
-        lambda: events.outcome(
+        lambda: events.Intent(job, draw(st.sampled_from([Verb.STOP, Verb.CANCEL, Verb.RELEASE, Verb.SUBMIT]))),
+        lambda: events.Answered(
             job, draw(st.sampled_from(Verb)), error=draw(st.sampled_from([None, "TryLater", "Never", "NotTried"]))
         ),
-        lambda: events.ended(job, draw(st.sampled_from([JobState.COMPLETED, JobState.FAILED])), at(draw, time), "over"),
-        lambda: events.forgotten([job]),
-        lambda: events.mode(pool, draw(st.sampled_from(["observe", "enforce"])), "root", releasing=draw(st.booleans())),
-        lambda: events.maintenance(pool, draw(st.booleans()), "root", "disks"),
-        lambda: events.capped(pool, "ann", draw(st.integers(0, 9)), time.now + draw(seconds), "limit"),
-        lambda: events.avoided(pool, "n1", draw(st.integers(1, 4)), time.now + draw(seconds), "foreign"),
-        lambda: events.decided(
+        lambda: events.Ended(job, draw(st.sampled_from([JobState.COMPLETED, JobState.FAILED])), at(draw, time), "over"),
+        lambda: events.Forgotten([job]),
+        lambda: events.ModeSet(pool, draw(st.sampled_from(["observe", "enforce"])), "root", draw(st.booleans())),
+        lambda: events.Maintenance(pool, draw(st.booleans()), "root", "disks"),
+        lambda: events.Capped(pool, "ann", draw(st.integers(0, 9)), time.now + draw(seconds), "limit"),
+        lambda: events.Avoided(pool, "n1", draw(st.integers(1, 4)), time.now + draw(seconds), "foreign"),
+        lambda: events.Decided(
             pool,
-            {
-                "policy": "fifo", "options": {}, "seed": 0, "state": {"passes": {job: draw(seconds)}},
-                "targets": {job: draw(allocations)}, "leases": {job: {"n1": [draw(seconds)]}},
-                "reasons": {job: {"code": "granted", "text": "its turn"}},
-            },
+            {"policy": "fifo", "options": {}, "seed": 0},
+            {job: draw(allocations)},
+            {job: {"code": "granted", "text": "its turn"}},
+            {job: {"n1": [draw(seconds)]}},
+            {"passes": {job: draw(seconds)}},
         ),
-        lambda: events.ordered(pool, draw(st.lists(jobs, unique=True))),
-        lambda: events.advised(pool, [{"verb": "start", "job": job, "ready": True}]),
-        lambda: events.alert("cluster", "away"),
-        lambda: events.cleared("cluster"),
-        lambda: events.claimed(draw(st.text("abc", min_size=1, max_size=3))),
-        lambda: events.stood_down("another"),
-        lambda: events.recovered("lost", next_id=draw(st.none() | st.integers(1, 50))),
-        lambda: events.clock_stepped(draw(seconds)),
-        lambda: events.opened(version="1", host="h", pid=1, how="new"),
+        lambda: events.Ordered(pool, draw(st.lists(jobs, unique=True))),
+        lambda: events.Advised(pool, [{"verb": "start", "job": job, "ready": True}]),
+        lambda: events.Alerted("cluster", "away"),
+        lambda: events.Cleared("cluster"),
+        lambda: events.Claimed(draw(st.text("abc", min_size=1, max_size=3))),
+        lambda: events.StoodDown("another"),
+        lambda: events.Recovered("lost", next_id=draw(st.none() | st.integers(1, 50))),
+        lambda: events.ClockStepped(draw(seconds)),
+        lambda: events.Opened(version="1", host="h", pid=1, how="new"),
     ]  # fmt: skip
     draft: Draft = draw(st.sampled_from(made))()
     return draft
@@ -152,13 +152,13 @@ def test_accounts_are_charged_for_what_was_held_and_when() -> None:
     with tempfile.TemporaryDirectory() as folder:
         time = Time()
         made = Journal(Path(folder), Clock(time.wall, time.monotonic))
-        made.append([events.submitted("1", spec(), pool="p", tenant="a", app="a", owner="a", submitted_s=time.now)])
+        made.append([events.Submitted("1", spec(), pool="p", tenant="a", app="a", owner="a", submitted_s=time.now)])
         start = time.now
 
         def seen(state: JobState, gpus: int, ago_s: float = 0.0) -> None:
             alloc, held = ({"n1": gpus}, {"k80": gpus}) if gpus else ({}, {})
             made.append(
-                [events.seen("1", state=state, epoch=1, allocation=alloc, holding=held, since_s=time.now - ago_s)]
+                [events.JobSeen("1", state=state, epoch=1, allocation=alloc, holding=held, since_s=time.now - ago_s)]
             )
 
         time.now += 10  # it waits: nothing is charged
@@ -185,7 +185,7 @@ def test_people_name_a_job_by_the_clusters_own_number() -> None:
             for at_s, job in enumerate(("14.old", "14.new", "14_3.new", "7")):
                 made.append(
                     [
-                        events.adopted(
+                        events.Adopted(
                             job, spec(job), pool="p", tenant="t", app="a", owner="ann", submitted_s=at_s, guessed=False
                         )
                     ]

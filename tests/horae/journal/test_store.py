@@ -27,7 +27,7 @@ def journal(folder: Path, time: Time | None = None) -> Journal:
 
 def test_what_was_appended_is_there_after_opening_again(tmp_path: Path) -> None:
     first = journal(tmp_path)
-    first.append([submitted("1"), events.held("1", "ann", "later")], durable=True)
+    first.append([submitted("1"), events.JobHeld("1", "ann", "later")], durable=True)
     before = first.ledger
     first.close()
     second = journal(tmp_path)
@@ -36,7 +36,7 @@ def test_what_was_appended_is_there_after_opening_again(tmp_path: Path) -> None:
     assert second.id == first.id
     assert not second.new
     assert [e.seq for e in second.history()] == [1, 2]
-    second.append([events.unheld("1", "ann")])
+    second.append([events.JobUnheld("1", "ann")])
     assert [e.kind for e in second.history(job="1")] == [Kind.SUBMITTED, Kind.HELD, Kind.UNHELD]
 
 
@@ -187,7 +187,7 @@ def test_compaction_keeps_the_ledger_and_bounds_the_file(tmp_path: Path) -> None
     time = Time()
     made = journal(tmp_path, time)
     for i in range(300):
-        made.append([submitted(str(i)), events.ended(str(i), JobState.COMPLETED, time.now)])
+        made.append([submitted(str(i)), events.Ended(str(i), JobState.COMPLETED, time.now)])
         time.now += 60.0
     before = made.size()
     live = [j for j, r in made.ledger.jobs.items() if (r.ended_s or 0) > time.now - 3600.0]
@@ -238,7 +238,7 @@ def test_a_file_that_cannot_grow_has_room_of_its_own(tmp_path: Path) -> None:
     pages, size = made._db.execute("PRAGMA page_count").fetchone()[0], log.stat().st_size
     made._db.execute(f"PRAGMA max_page_count = {pages}")
     for i in range(1000):
-        made.append([submitted(str(i)), events.held(str(i), "ann", "later")], durable=not i % 100)
+        made.append([submitted(str(i)), events.JobHeld(str(i), "ann", "later")], durable=not i % 100)
     assert made._db.execute("PRAGMA page_count").fetchone()[0] == pages
     assert room.size <= log.stat().st_size <= size
     assert made.room().own < room.own
