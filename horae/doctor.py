@@ -141,7 +141,7 @@ def state(folder: Path) -> Iterator[Check]:
 
 
 def policies(config: Config) -> Iterator[Check]:
-    from policy.catalogue import is_own, named
+    from policy.catalogue import entries, is_own, named
 
     for pool in config.pools:
         entry = named(pool.policy, believed=False)
@@ -151,6 +151,12 @@ def policies(config: Config) -> Iterator[Check]:
                 f"pool {pool.name}",
                 f"{pool.policy} is not one of Horae's, and runs with this account's rights: it can read the journal",
                 "use a policy that you have read; under an arbiter that is root it is an account that owns nothing",
+            )
+        if entry.weighs is False and any(t.weight != 1 for t in config.tenants):
+            yield warn(
+                f"pool {pool.name}",
+                f"tenants have weights, and {pool.policy} reads none: to it they are equals",
+                f"a policy that does ({', '.join(n for n, e in entries().items() if e.weighs)}), or tenants' caps",
             )
 
 

@@ -141,6 +141,7 @@ class Entry:
     quantum: bool = False  #: works in quanta: `--rounds N` says in which part of them a job ran
     idle: tuple[str, ...] = ()  #: why it may leave GPUs idle that somebody could use (`policy/idle.py`); (): never
     one_type: bool = False  #: a gang never has GPUs of two types, also where it could join them
+    weighs: bool | None = None  #: whether it reads tenants' weights, with some option at least; None: it does not say
     bids: str | None = None  #: "package.module", a `Bidding`; None: it takes no bids from apps' own agents
     notes: tuple[str, ...] = field(default=())  #: where it differs from the paper, and why
 

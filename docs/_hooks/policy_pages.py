@@ -46,6 +46,7 @@ def page(entry: Any) -> str:
     out += ["## How it decides", "", prose(inspect.getdoc(module) or ""), "", "## Needs and promises", ""]
     out += [f"- needs: {need}" for need in entry.needs] or ["- needs nothing but jobs and nodes"]
     out += [f"- holds: {promise}" for promise in entry.guarantees]
+    out.append(f"- tenants' weights: {'count' if entry.weighs else 'are not read: to it all tenants are equals'}")
     out += [f"- differs from the paper: {note}" for note in entry.notes]
     if entry.options:
         out += ["", "## Options", "", "| option | default | meaning |", "|---|---|---|"]

@@ -207,6 +207,7 @@ def policies() -> str:
         out += ["", f"## {name}", "", entry.summary, ""]
         if entry.paper != "-":
             out += [f"From: {entry.paper}, {entry.section}.", ""]
+        out += [f"Tenants' weights {'count' if entry.weighs else 'are not read: to it all tenants are equals'}.", ""]
         for title, lines in (("Needs", entry.needs), ("Guarantees", entry.guarantees), ("Notes", entry.notes)):
             if lines:
                 out += [f"{title}:", "", *(f"- {line}" for line in lines), ""]

@@ -42,6 +42,7 @@ def _plain(entry: Any) -> dict[str, Any]:
         "needs": list(entry.needs),
         "guarantees": list(entry.guarantees),
         "notes": list(entry.notes),
+        "weights": entry.weighs,
         "rounds": entry.quantum,
         "bids": entry.bids is not None,
         "options": [
@@ -69,6 +70,7 @@ def _show(entry: dict[str, Any]) -> None:
             ("needs", "; ".join(entry["needs"]) or "nothing but GPU counts"),
             *(("holds", g) for g in entry["guarantees"]),
             *(("note", n) for n in entry["notes"]),
+            ("weights", {True: "tenants' weights count", False: "not read", None: ""}[entry["weights"]]),
             ("rounds", "works in quanta: horae decide --rounds N" if entry["rounds"] else ""),
             ("bids", "horae decide --bids APP" if entry["bids"] else ""),
         ]

@@ -4,6 +4,10 @@ Progressive filling: the tenant with the smallest dominant share, by weight, pla
 first) with the gang it requests (or the largest below it that could ever run), until nobody's next job fits. A tenant's
 dominant share is its largest share of one resource. Resources that some node does not state are left out; GPUs always
 count.
+
+Gangs are whole, and nobody takes turns: who has nothing yet is first by submission, whatever its weight, and a gang
+that takes all leaves the others nothing until it ends. Tenants that are to share such a cluster in time want
+`gandiva-fair`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ better by more than a threshold.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policy.model import Gpus, GpuType, Health, Job, JobName, NodeName, Snapshot
@@ -133,17 +133,20 @@ def types_by_worth(
 
     tickets  its tenant's entitled GPUs by type; demand: GPUs that the tenant's other jobs there request.
     The worth of a type is the job's rate there times the entitled GPUs it would put to use that its tenant's other
-    jobs leave idle; where it adds none anywhere, the type whose entitlement is least crowded. A job whose speed is not
-    known goes to the newest type.
+    jobs leave idle; where it adds none anywhere, the type whose entitlement is least crowded; of equals the newest.
     """
-    if not job.throughput:
-        return list(reversed(speeds.types(job)))
     ranked = []
-    for place, (t, rate) in enumerate(speeds.by_types(job, size)):
+    for place, (t, rate) in enumerate(rates(job, size, speeds)):
         have, there = tickets.get(t, 0.0), demand.get(t, 0.0)
         ranked.append((-round(rate * added(have, there, size), 9), -rate * min(1.0, have / (there + size)), -place, t))
     ranked.sort()
     return [t for _, _, _, t in ranked]
+
+
+def rates(job: Job, size: Gpus, speeds: Throughput) -> Sequence[tuple[GpuType, float]]:
+    """Of a gang by type. Where nobody knows it, one a GPU on each: were all such jobs on the newest type, their tenant
+    would have nobody on what it is entitled to of the others."""
+    return speeds.by_types(job, size) if job.throughput else [(t, float(size)) for t in speeds.types(job)]
 
 
 def added(entitled: float, demand: float, size: Gpus) -> float:

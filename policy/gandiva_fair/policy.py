@@ -25,7 +25,7 @@ from random import Random
 from typing import Any
 
 from policy.contract import Context
-from policy.gandiva_fair.homes import Home, Site, added, gpu_type, rebalance, types_by_worth
+from policy.gandiva_fair.homes import Home, Site, added, gpu_type, rates, rebalance, types_by_worth
 from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
 from policy.gandiva_fair.parts import parts
 from policy.gandiva_fair.stride import Contender, advance, join, split_stride
@@ -211,7 +211,7 @@ class _Round:
             alike: set[tuple[str, int, GpuType, Gpus]] = set()  #: who is like one before it adds no more than that
             for job in self.jobs:
                 home = self.site.homes.get(job.name)
-                if home is None or not job.throughput or job.name in self.moves:
+                if home is None or job.name in self.moves:
                     continue
                 here, size = gpu_type(self.site, home), self.size[job.name]
                 like = (job.tenant, self.speeds.kind(job), here, size)
@@ -219,9 +219,10 @@ class _Round:
                     continue
                 alike.add(like)
                 have, wants = rights.have[job.tenant], demand[job.tenant]
-                rate = self.speeds.at(job, here, size) or 0.0
+                by_type = dict(rates(job, size, self.speeds))
+                rate = by_type.get(here, 0.0)
                 lost = rate / size * added(have.get(here, 0.0), wants[here] - size, size)
-                for t, there_s in self.speeds.by_types(job, size):
+                for t, there_s in by_type.items():
                     if t == here or t not in self.total:
                         continue
                     won = there_s / size * added(have.get(t, 0.0), wants[t], size)

@@ -139,13 +139,18 @@ def _stay(job: Job, size: Gpus, placer: Placer) -> Allocation | None:
     return placer.keep(job) if job.held == job.gpus.requested > size else None
 
 
+def _left_for(job: Job, size: Gpus, placer: Placer) -> Allocation | None:
+    """Its gang; or a wider one, up to what it requested, that only GPUs of several types together hold."""
+    return placer.best(job, size) or placer.best(job, placer.usual(job))
+
+
 def _rest(jobs: Sequence[Job], sizes: Mapping[JobName, Gpus], placer: Placer) -> None:
     """What is left goes to jobs that got nothing, earliest submitted first, then to divisible demands."""
     divisible, moved = [j for j in jobs if _divisible(j)], True
     while moved:  # who moves to grow leaves a place to others
         for job in jobs:
             if job.name not in placer.taken and (placer.free() or job.allocation):
-                place = _stay(job, sizes[job.name], placer) or placer.best(job, sizes[job.name])
+                place = _stay(job, sizes[job.name], placer) or _left_for(job, sizes[job.name], placer)
                 if place and (not job.throughput or placer.speeds.rate(job, place)):
                     placer.take(job, place)
         for job in jobs:

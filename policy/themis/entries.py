@@ -10,6 +10,7 @@ ENTRIES = (
         name="themis",
         summary="Finish-time fairness by partial-allocation auctions over leased GPUs.",
         call="policy.themis.round:decide",
+        weighs=True,
         idle=("demand",),
         bids="policy.themis.bidding",
         paper="Mahajan et al., Themis: Fair and Efficient GPU Cluster Scheduling, NSDI 2020",

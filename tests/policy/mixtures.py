@@ -1,10 +1,10 @@
 """Snapshots that mix everything a snapshot can say: for properties that every policy has on every one of them.
 
 Draining and down nodes, foreign GPUs, CPU and memory limits, racks; leases in the middle, holdings that mix GPU types;
-caps, weights 1:1000; unknown speeds and lengths, curves that fall, jobs at their end; rigid, elastic and listed sizes,
-types required and ruled out, gangs and ranges above the cluster; apps of many jobs, with and without a scheduler of
-their own. What jobs hold is always a state that a cluster can show: within its nodes, their CPUs and memory, sizes of
-their gangs.
+caps, weights up to 1:1,000,000; unknown speeds and lengths, curves that fall, jobs at their end; rigid, elastic and
+listed sizes, types required and ruled out, gangs and ranges above the cluster; apps of many jobs, with and without a
+scheduler of their own. What jobs hold is always a state that a cluster can show: within its nodes, their CPUs and
+memory, sizes of their gangs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def mixtures(draw: st.DrawFn, *, most_jobs: int = 6, limits: bool = True) -> Sna
     """Any snapshot of up to `most_jobs` jobs; `limits` False: the cluster can carry out every shape."""
     types = TYPES[: draw(st.integers(1, 3))]
     nodes = tuple(draw(_nodes(f"n{i}", types)) for i in range(draw(st.integers(1, 4))))
-    weights = draw(st.lists(st.sampled_from((1.0, 1.0, 2.0, 1000.0)), min_size=3, max_size=3))
+    weights = draw(st.lists(st.sampled_from((1.0, 1.0, 2.0, 10.0, 1000.0, 1e6)), min_size=3, max_size=3))
     caps = [draw(st.sampled_from((None, None, None, 0, 1, 3))) for _ in weights]
     tenants = tuple(Tenant(f"t{i}", w, c) for i, (w, c) in enumerate(zip(weights, caps, strict=True)))
     room = _Room(nodes)

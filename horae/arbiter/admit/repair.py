@@ -128,8 +128,16 @@ def _who_steps_back(
     fixed: frozenset[JobName],
 ) -> JobName | None:
     """By the order alone: by what jobs hold, those who move would take turns from round to round."""
-    gains = (j for j in reversed(order) if j not in fixed and final[j].get(node, 0) > held.get(j, EMPTY).get(node, 0))
+    gains = (
+        j for j in reversed(order) if j not in fixed and final[j].get(node, 0) > _sure(j, final, held).get(node, 0)
+    )
     return next(gains, None)
+
+
+def _sure(job: JobName, final: Mapping[JobName, Allocation], held: Mapping[JobName, Allocation]) -> Allocation:
+    """What it has without a start: who changes is stopped first, and then gets nothing that it could not start on."""
+    has = held.get(job, EMPTY)
+    return has if final[job] == has else EMPTY
 
 
 def _stay(

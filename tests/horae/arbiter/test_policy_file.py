@@ -147,3 +147,13 @@ def test_doctor_says_whose_rights_it_has(file: Path, monkeypatch: pytest.MonkeyP
     file.chmod(0o600)
     if os.getuid() == 0:
         assert [check.verdict for check in doctor.policies(config)] == ["ok"]
+
+
+def test_doctor_says_that_weights_are_not_read() -> None:
+    text = "cluster: {{adapter: local}}\npools: [{{policy: {}}}]\ntenants: [{{name: vision, weight: {}}}]\n"
+    (_, warned) = doctor.policies(parse(text.format("afs-l", 1000)))
+    assert warned.verdict == "warn"
+    assert "reads none" in warned.text
+    assert "max-min" in warned.remedy
+    for policy, weight in (("max-min", 1000), ("afs-l", 1)):
+        assert [check.verdict for check in doctor.policies(parse(text.format(policy, weight)))] == ["ok"]

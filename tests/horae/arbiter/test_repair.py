@@ -37,6 +37,14 @@ def test_targets_fit_and_vetoed_jobs_keep_what_they_hold(data: st.DataObject, jo
         assert not fit.stepped_back
 
 
+def test_who_could_not_start_on_its_new_place_keeps_the_old_one() -> None:
+    """Of two that wanted the GPUs of one that stays the later was stopped for its part, and then refused it."""
+    held: dict[str, Allocation] = {"stays": {"a": 2}, "late": {"a": 2}}
+    targets: dict[str, Allocation] = {"stays": {}, "early": {"a": 3}, "late": {"a": 1, "b": 1}}
+    fit = repair(["early", "late", "stays"], targets, held, capacity=NODES, vetoed=frozenset({"stays"}))
+    assert fit.targets == {"stays": {"a": 2}, "early": {}, "late": {"a": 2}}
+
+
 def test_without_vetoes_a_decision_stands() -> None:
     fit = repair(["x", "y"], {"x": {"a": 4}, "y": {"b": 2}}, {"x": {"b": 4}}, capacity=NODES, vetoed=frozenset())
     assert fit.targets == {"x": {"a": 4}, "y": {"b": 2}}
