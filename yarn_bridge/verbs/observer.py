@@ -30,6 +30,7 @@ from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
     Facts,
     Step,
+    awaits,
     checkpoint_trouble,
     is_worn,
     next_step,
@@ -52,12 +53,20 @@ _RETURNING_S = 10.0
 _ASK_WHY_S = 15.0
 #: nodes tell of themselves once a second, and for 1,000 of them the ResourceManager needs half of one to answer
 _NODES_S = 2.0
+#: what lives of ours; the arbiter looks seldomer than that while all that it asked for is under way
+_APPS_S = 0.5
 #: a stamp is milliseconds: what was written in the one in which it was read is seen by another reading, this much later
 _SETTLED_S = 1.0
 
 
 def _least(one: Mapping[str, Gpus], other: Mapping[str, Gpus]) -> dict[str, Gpus]:
     return dict(other) | {name: min(gpus, other.get(name, gpus)) for name, gpus in one.items()}
+
+
+def _reshapes(record: Record) -> bool:
+    """Whether it goes to another shape, or comes to one. (Slices come and go with that.)"""
+    moves = record.phase is Phase.FORMING or (record.phase is Phase.LEAVING and record.next is not None)
+    return moves and record.runtime == SERVICES
 
 
 def _may_be_another(seen: Seen, entry: Status) -> bool:
@@ -103,6 +112,7 @@ class Observer:
         self.lessons, self.limits = Lessons(), QueueLimits(options, manager)
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._rollcall = RollCall()
+        self._apps: tuple[float, list[App]] = (float("-inf"), [])  #: when, and what was listed
         self._told: tuple[float, set[str], list[NodeReport]] = (float("-inf"), set(), [])  #: when, applications, nodes
         self._known_gpus: dict[str, Gpus] = {}
         self._given_back: list[tuple[str, Gpus, float]] = []  #: node, GPUs, when that is no excuse any more
@@ -128,7 +138,7 @@ class Observer:
 
     def look(self) -> Observation:
         was_blind, self._blind = self._blind, True
-        listed = self._manager.apps(kinds=self._executor.kinds, states=_ALIVE)
+        listed = self._applications()
         reports = self._reported({each.id for each in listed})
         apps = self._executor.look(listed)
         complaints = self._refresh()
@@ -238,6 +248,22 @@ class Observer:
         return sum(each.gpus for each in holdings(known, self._options) if each.tenant == tenant)
 
     # --- reading ---
+
+    def _applications(self) -> list[App]:
+        """Ours that live; perhaps as they were a moment ago while gangs change their shape in those that run, and
+        nothing else moves: what is waited for then is told in HDFS."""
+        running = {each.id for each in self._apps[1] if each.state == "RUNNING"}
+        moving = [seen for seen in self.jobs.values() if seen.record.phase not in _RESTS]
+        told_in_hdfs = moving and all(_reshapes(each.record) and each.application in running for each in moving)
+        if not told_in_hdfs or self._clock() - self._apps[0] >= _APPS_S:
+            self.forget_apps()
+            listed = self._manager.apps(kinds=self._executor.kinds, states=_ALIVE)
+            self._apps = (self._clock(), listed)
+        return self._apps[1]
+
+    def forget_apps(self) -> None:
+        """One comes or goes."""
+        self._apps = (float("-inf"), [])
 
     def _reported(self, apps: set[str]) -> list[NodeReport]:
         """All nodes; while a job moves and no application came or went, perhaps as they were a moment ago. Of a
@@ -405,9 +431,7 @@ class Observer:
         record, now_s = seen.record, self._clock()
         leaves = record.phase is Phase.LEAVING
         seen.acks = self._files.acks(record) if record.phase is Phase.OPEN or leaves else {}
-        # Of a job that leaves for another shape nobody asks who waits, until all have left.
-        waits = record.phase in (Phase.FORMING, Phase.OPEN) or (leaves and record.next is None)
-        seen.members = self._files.members(record) if waits else {}
+        seen.members = self._files.members(record) if awaits(record) else {}
         seen.again_s = now_s + _SETTLED_S if seen.unread else float("inf")
         seen.unread = False
 
@@ -438,8 +462,8 @@ class Observer:
             if app is not None and app.state != "RUNNING":
                 return overdue and self._clock() - record.since_s > self._options.gang_s
             return overdue or (app is not None and len(seen.members) >= record.size)
-        if record.phase is Phase.LEAVING and record.next is not None and not overdue:
-            return False  # containers come and go as they should
+        if record.phase is Phase.LEAVING and record.next is not None:  # containers come and go as they should
+            return app is None or (overdue and self._clock() - record.since_s > _LOOK_S)
         if record.phase is Phase.CLEARING:
             return overdue or app is None or workers_of(record, app) == 0
         if record.phase is Phase.IDLE:
