@@ -71,6 +71,7 @@ class Steps:
             asked=False,
             next=None,
         )
+        self._observer.check_master(seen, granted)
         self.put(seen, granted, aloud=True)
         same = components == record.components
         action = Action(Verb.FLEX, shapes.counts(record, allocation, components)) if same else Action(Verb.MAKE)
