@@ -15,7 +15,6 @@ import time
 import urllib.parse
 from functools import lru_cache
 from typing import Dict, Iterator, List, Sequence, Set, Tuple
-from xml.etree import ElementTree
 
 ENV_CONF = "HADOOP_CONF_DIR"
 _FILES = ("core-site.xml", "hdfs-site.xml")
@@ -43,6 +42,8 @@ def _read(folder: str, _when: int) -> "Dict[str, str]":
 
 
 def _properties(path: str, depth: int = 0) -> "Dict[str, str]":
+    from xml.etree import ElementTree  # here: each start of a trainer would wait for it
+
     try:
         root = ElementTree.parse(path).getroot()
     except (OSError, ElementTree.ParseError) as error:
