@@ -22,7 +22,8 @@ from typing import Any
 from _record import record
 from _yarn import USER, ByHand, Moves, Wire, arguments, bridge, hadoop, spec, together, until
 
-from horae.port import attend
+from horae.config import Rounds
+from horae.port import JobState, attend
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop
 
@@ -96,12 +97,12 @@ class HandJob(Job):
 
 
 class BridgeJob(Job):
-    def __init__(self, name: str, folder: Path, port: YarnCluster, lab: PrivateHadoop) -> None:
+    def __init__(self, name: str, folder: Path, looks: Looks, lab: PrivateHadoop) -> None:
         super().__init__(name, folder)
-        self.port = port
+        self.looks, self.port = looks, looks.port
         trainer = folder / "trainer.py"
         trainer.write_text(TRAINER)
-        port.submit(name, spec(lab, name, [sys.executable, str(trainer), str(self.marks)], (1, 2)))
+        self.port.submit(name, spec(lab, name, [sys.executable, str(trainer), str(self.marks)], (1, 2)))
 
     def asked(self, shape: dict[str, int]) -> Moves:
         allocation = {node: gpus for node, gpus in shape.items() if gpus}
@@ -109,7 +110,28 @@ class BridgeJob(Job):
             self.port.start(self.name, allocation, self.epoch)
         else:
             self.port.reshape(self.name, allocation, self.epoch)
+        self.looks.soon()
         yield
+
+
+class Looks:
+    """The bridge's, each with what is due then: as often as those by hand while a job moves, and as seldom as the
+    arbiter's once all of them run."""
+
+    def __init__(self, port: YarnCluster) -> None:
+        self.port, self._next_s = port, 0.0
+
+    def soon(self) -> None:
+        self._next_s = 0.0
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._next_s:
+            seen = self.port.observe()
+            if seen.due:
+                self.port.follow_up([due.job for due in seen.due])
+            jobs = [each for each in seen.jobs if not each.state.ended]
+            rests = not seen.due and all(each.state is JobState.RUNNING for each in jobs)
+            self._next_s = time.monotonic() + (Rounds().tick_s if rests else 0.0)
 
 
 def side_by_side(executor: list[Job], ours: list[Job], wire: Wire, look: Callable[[], object], cycles: int) -> Any:
@@ -153,10 +175,11 @@ def main() -> int:
     with hadoop("bench-yarn-resize", options.lab) as lab, tempfile.TemporaryDirectory() as made:
         folder, mark = Path(made), int(time.time())
         wire, hand, port = Wire(lab), ByHand(lab), bridge(lab)
+        looks = Looks(port)
         for name, count in (("one", 1), ("together", options.jobs)):
             executor: list[Job] = [HandJob(f"hand-{name}-{i}-{mark}", folder, hand) for i in range(count)]
-            ours: list[Job] = [BridgeJob(f"ours-{name}-{i}-{mark}", folder, port, lab) for i in range(count)]
-            result[name] = side_by_side(executor, ours, wire, lambda: attend(port), options.cycles)
+            ours: list[Job] = [BridgeJob(f"ours-{name}-{i}-{mark}", folder, looks, lab) for i in range(count)]
+            result[name] = side_by_side(executor, ours, wire, looks, options.cycles)
             for job in executor:
                 hand.destroy(job.name)
             for job in ours:

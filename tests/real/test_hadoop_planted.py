@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from horae import spec_json
-from horae.port import JobState, PortError, attend
+from horae.port import FixConfiguration, JobState, PortError, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from tests.real import books
@@ -21,7 +21,7 @@ from tests.real.hadoop import (
 )
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
-from yarn_bridge.jobs.record import Phase, Record, gate_document
+from yarn_bridge.jobs.record import Phase, Record, encode_kept, gate_document
 from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
@@ -111,6 +111,49 @@ def test_a_root_of_the_version_before_is_closed_and_only_what_agrees_is_taken_ov
     assert any("forged was not handed in to Horae" in note for note in seen.notes)
     port.cancel("hers")
     port.close()
+
+
+def test_a_root_that_somebody_made_first_is_not_believed(options: dict[str, object], mallory: Hdfs) -> None:
+    """With a job of alice's in it that holds GPUs, and open to the bridge so that it would not notice."""
+    known = parse_options(options)
+    horae = Hdfs(known.access(known.webhdfs), dict(known.hdfs_names))
+    above = f"{known.root}-shared"
+    horae.make_folder(above, "1777")
+    horae.set_permission(above, "1777")
+    root = f"{above}/horae"
+    record = Record("hers", "alice", service_name("hers"), 1.0, phase=Phase.FORMING, granted=1, allocation=(("n1", 4),))
+    for name, mode in (
+        ("", "777"),
+        ("/kept", "777"),
+        ("/kept/records", "777"),
+        ("/kept/specs", "777"),
+        ("/jobs", "777"),
+    ):
+        mallory.make_folder(root + name, mode)
+        mallory.set_permission(root + name, mode)
+    mallory.keep_document(f"{root}/kept/records/hers", encode_kept(record), f"{root}/kept/records")
+    mallory.keep_document(f"{root}/kept/specs/hers", spec_json.encode(SPEC), f"{root}/kept/specs")
+    horae.as_user("alice").make_folder(f"{root}/jobs/hers", "755")
+    port = YarnCluster(parse_options({**options, "folder": root}))
+    for asked in (lambda: port.claim("the arbiter"), port.observe):
+        with pytest.raises(
+            FixConfiguration, match=f"{root} is mallory's, and Horae is horae: nothing in it is believed"
+        ):
+            asked()
+    assert not port.manager.apps(states=("NEW", "ACCEPTED", "RUNNING"))
+    port.close()
+
+    # In a folder of everybody's where nobody had been before the bridge is at home, as long as it is sticky.
+    other = YarnCluster(parse_options({**options, "folder": f"{above}/second"}))
+    other.claim("the arbiter")
+    other.submit("job", SPEC)
+    assert [each.id for each in attend(other).jobs] == ["job"]
+    other.close()
+    horae.set_permission(above, "777")
+    late = YarnCluster(parse_options({**options, "folder": f"{above}/second"}))
+    with pytest.raises(FixConfiguration, match=f"everybody may write to {above}"):
+        late.observe()
+    late.close()
 
 
 def test_what_an_owner_writes_into_his_own_folder_changes_nothing_that_he_holds(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import JobState, Never, ObservedJob, attend
+from horae.port import JobState, Never, ObservedJob, TryLater, attend
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
 from tests.contract.waiting import patiently
@@ -121,6 +121,40 @@ def test_memory_of_the_queue_and_its_share_for_application_masters_are_limits(ha
     finally:
         port.manager.edit_scheduler(QueueEdits(update=before), "horae")
         mine.close()
+
+
+def test_a_gang_leaves_its_application_master_room(harness: YarnHarness) -> None:
+    """Nodes whose memory their workers fill: YARN places the master first, on whichever it likes."""
+    port = harness.port
+    assert isinstance(port, YarnCluster)
+    mine = YarnCluster(parse_options({**harness.options, "gang_s": 20.0}))
+    mine.capabilities()
+    mine.claim("masters")
+    try:
+        whole = {each.host: each for each in port.manager.nodes()}
+        (memory_mib,) = {each.memory_mib for each in whole.values()}
+        each_mib = memory_mib // 2
+        mine.submit("tight", replace(harness.spec("tight", Behaviour.TRAINS), memory_per_gpu=each_mib << 20))
+        seen = attend(mine)
+        with pytest.raises(TryLater, match="no node would have room for its application master"):
+            mine.start("tight", dict.fromkeys(whole, 2), 1)
+        assert any("kept for an application master: 1 of its free GPUs" in note for note in seen.notes), seen.notes
+        for epoch in range(1, 4):  # where it comes to another node than was thought, that one teaches
+            offered = {each.name: ((each.memory or 0) >> 20) // each_mib for each in attend(mine).nodes}
+            free = {each.name: each.gpus - each.foreign for each in attend(mine).nodes}
+            mine.start("tight", {name: min(gpus, free[name]) for name, gpus in offered.items() if gpus}, epoch)
+            wait_for("it stands or is given back", lambda: _settled(_job(mine, "tight")), 120.0)
+            if _job(mine, "tight").state is JobState.RUNNING:
+                break
+        assert _job(mine, "tight").state is JobState.RUNNING
+        mine.cancel("tight")
+        wait_for("it is over", lambda: _job(mine, "tight").state is JobState.CANCELLED, 60.0)
+    finally:
+        mine.close()
+
+
+def _settled(job: ObservedJob) -> bool:
+    return job.state is JobState.RUNNING or job.blocked is not None
 
 
 def test_leaf_queues_are_tenants_and_a_gang_that_its_queue_holds_back_says_so(harness: YarnHarness) -> None:

@@ -34,13 +34,17 @@ class MemoryHdfs:
         self.owners, self.user, self.folders = dict[str, str](), "horae", set[str]()
         self.writes_left: int | None = None  #: so many writes succeed
         self.hidden = ""  #: no DataNode has the files whose paths hold this
-        self.mode = "644"
+        self.mode, self.modes = "644", dict[str, str]()  #: of files; of folders that differ
 
     def as_user(self, owner: str) -> MemoryHdfs:
         return _As(self, owner)  # type: ignore[return-value]
 
     def some(self, path: str, most: int) -> list[Status]:
         return self.entries(path)
+
+    def who(self) -> str:
+        self._call("who")
+        return self.user
 
     def set_permission(self, path: str, permission: str) -> None:
         self._call("set_permission")
@@ -69,7 +73,7 @@ class MemoryHdfs:
     def status(self, path: str) -> Status | None:
         self._call("status")
         if path in self.folders:
-            return Status(path, True, 0, 0.0, self.owners[path], "755")
+            return Status(path, True, 0, 0.0, self.owners[path], self.modes.get(path, "755"))
         return Status(path, False, len(self.files[path]), 0.0, "", self.mode) if path in self.files else None
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
@@ -136,6 +140,7 @@ class _As:
 
     def __init__(self, whole: MemoryHdfs, user: str) -> None:
         self._whole, self._user = whole, user
+        self.owner = user
 
     def __getattr__(self, name: str) -> Any:
         asked = getattr(self._whole, name)

@@ -77,16 +77,25 @@ def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "asked"),
     [
-        # The record twice or thrice, and the gate twice; who has left and who waits listed after each word, and once.
-        ({"n1": 1}, {"n1": 1, "n2": 1}, {"write": 5, "read": 2, "entries": 7, "flex": 1, "service": 2}),
-        ({"n1": 1, "n2": 1}, {"n1": 1}, {"write": 4, "read": 2, "entries": 5, "flex": 1, "service": 1, "delete": 2}),
+        # The record twice or thrice, and the gate twice; who has left and who waits listed after each word.
+        (
+            {"n1": 1},
+            {"n1": 1, "n2": 1},
+            {"write": 5, "read": 2, "entries": 3, "flex": 1, "service": 2, "apps": 1, "nodes": 1},
+        ),
+        (
+            {"n1": 1, "n2": 1},
+            {"n1": 1},
+            {"write": 4, "read": 2, "entries": 2, "flex": 1, "service": 1, "delete": 2, "apps": 2, "nodes": 2},
+        ),
     ],
     ids=["grows", "shrinks"],
 )
 def test_a_resize_asks_for_nothing_twice(
     site: Site, before: dict[str, int], after: dict[str, int], asked: dict[str, int]
 ) -> None:
-    """Beside what each look costs: its listings of jobs and applications, and of nodes every other second."""
+    """Beside what each look costs: its listing of jobs. Applications and nodes are listed when it begins and, of a gang
+    that stands, with each look."""
     site.port.submit("job", SPEC)
     site.port.start("job", before, 1)
     site.look()
@@ -94,10 +103,17 @@ def test_a_resize_asks_for_nothing_twice(
     site.look()
     site.calls.clear()
 
+    looks = 0
+
     def until(state: JobState) -> None:
+        nonlocal looks
         for _ in range(9):
             site.now_s += 0.1
-            if attend(site.port).jobs[0].state is state:
+            seen = site.port.observe()
+            looks += 1
+            if seen.due:
+                site.port.follow_up([due.job for due in seen.due])
+            elif seen.jobs[0].state is state:
                 return
         raise AssertionError(f"it is not {state}")
 
@@ -109,10 +125,34 @@ def test_a_resize_asks_for_nothing_twice(
     for name in new:
         site.tell(f"members/{name}", {"host": "h", "port": 21000})
     until(JobState.RUNNING)
-    looks = site.calls["apps"]
-    assert site.calls["nodes"] <= looks / 2
-    each_look = Counter(apps=looks, entries=looks, nodes=looks, write=len(first) + len(new))
+    each_look = Counter(entries=looks, write=len(first) + len(new))
     assert site.calls - each_look == Counter(asked)
+
+
+def test_the_end_of_an_application_that_changes_its_shape_is_seen_half_a_second_later(site: Site) -> None:
+    """As seldom as the arbiter looks at the least while its requests are under way, and often enough for that."""
+    site.running({"n1": 1})
+    site.port.reshape("job", {"n1": 2}, 2)
+    site.now_s += 0.1
+    attend(site.port)
+    site.calls.clear()
+    (name,) = site.yarn.services
+    site.yarn.destroy(name, "horae")
+    for waits_s, seen in ((0.1, "leaving"), (0.3, "leaving"), (0.11, "clearing")):
+        site.now_s += waits_s
+        assert attend(site.port).jobs[0].native.partition(",")[0] == seen
+    assert site.calls["apps"] == 2, "and once more when that was done"
+
+
+@pytest.mark.parametrize(("more", "read"), [(1, False), (-1, True)], ids=["one that still ends", "one that is missing"])
+def test_the_service_of_a_gang_is_read_where_a_worker_is_missing(site: Site, more: int, read: bool) -> None:
+    site.running({"n1": 2})
+    (name,) = site.yarn.services
+    site.yarn.flex(name, "horae", {"w0": 2 + more})
+    site.calls.clear()
+    site.now_s += 3.0
+    site.port.observe()
+    assert (site.calls["service"] == 1) is read
 
 
 def test_half_a_definition_is_taken_away(site: Site) -> None:

@@ -14,6 +14,7 @@ from tests.yarn_bridge.fake import recorded
 from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
 from yarn_bridge.clients.queues import Queues, queues
 from yarn_bridge.clients.records import NodeReport, Withheld, withheld
+from yarn_bridge.jobs.masters import MasterRoom, cost
 from yarn_bridge.jobs.partitions import reach
 from yarn_bridge.jobs.room import Held, Lessons, below, ceilings, limited
 from yarn_bridge.jobs.room import given as given_mib
@@ -448,3 +449,104 @@ def test_a_job_whose_workers_cannot_be_sent_to_nodes_any_more_gets_another_servi
     attend(site.port)
     site.port.start("job", {"n2": 1}, 2)
     assert [each.get("placement_policy") for each in site.yarn.bodies[-1]["components"]] == [None]
+
+
+@pytest.fixture
+def tight() -> Site:
+    """Two nodes of four GPUs, each with memory for three workers of ours and none beside; masters of 1,024 MB."""
+    site = Site(memory_mib=4096, cpus=2)
+    site.yarn.foreign_mib = 65536 - 3 * 4096
+    site.port._observer.limits.master = Held(0, 1, 1024)
+    return site
+
+
+def offered(site: Site) -> list[int]:
+    return [(each.memory or 0) >> 20 for each in attend(site.port).nodes]
+
+
+def test_room_for_an_application_master_is_kept_on_one_node_while_a_job_waits(tight: Site) -> None:
+    assert offered(tight) == [12288, 12288], "none is to come"
+    tight.port.submit("job", SPEC)
+    assert offered(tight) == [11264, 12288]
+    assert "1024 MB and 1 cores of n1 are kept for an application master: 1 of its free GPUs cannot be used" in (
+        attend(tight.port).notes
+    )
+    tight.yarn.app_state = "ACCEPTED"
+    tight.port.start("job", {"n1": 2}, 1)
+    assert any("kept for an application master" in note for note in attend(tight.port).notes), "it is on its way"
+    tight.yarn.app_state = "RUNNING"
+    assert not any("application master" in note for note in attend(tight.port).notes), "it is there"
+
+
+def test_it_is_kept_where_it_costs_no_gpus(tight: Site) -> None:
+    tight.yarn.foreign_mib -= 1024
+    tight.port.submit("job", SPEC)
+    seen = attend(tight.port)
+    assert offered(tight) == [12288, 13312]
+    assert not any("application master" in note for note in seen.notes)
+
+
+@pytest.mark.parametrize(
+    ("used_mib", "state", "labels", "kept"),
+    [(0, "RUNNING", (), [12288, 12288]), (64512, "RUNNING", (), [11264, 12288]),
+     (0, "LOST", (), [11264, 12288]), (0, "RUNNING", ("cpu",), [11264, 12288])],
+    ids=["a node without GPUs has room", "it is full", "it is down", "it is in another partition"],
+)  # fmt: skip
+def test_an_application_master_may_be_where_no_gpus_are(
+    tight: Site, monkeypatch: pytest.MonkeyPatch, used_mib: int, state: str, labels: tuple[str, ...], kept: list[int]
+) -> None:
+    listed = tight.yarn.nodes
+    plain = NodeReport("c1:1", "c1", "/r", state, "", 0, 0, 8, 0, 65536 - 1, used_mib, labels)
+    monkeypatch.setattr(tight.yarn, "nodes", lambda: [*listed(), plain])
+    tight.port.submit("job", SPEC)
+    assert offered(tight) == kept
+
+
+def test_a_gang_that_would_leave_its_application_master_no_room_waits_for_another_shape(tight: Site) -> None:
+    tight.port.submit("job", SPEC)
+    attend(tight.port)
+    with pytest.raises(TryLater, match="no node would have room for its application master"):
+        tight.port.start("job", {"n1": 3, "n2": 3}, 1)
+    assert tight.port.files.record("job").granted == 0  # type: ignore[union-attr]
+    tight.port.start("job", {"n1": 3, "n2": 2}, 1)
+    tight.look()
+    tight.register()
+    assert tight.look().state is JobState.RUNNING
+
+
+def test_a_suspended_job_goes_on_with_the_application_master_that_it_has(tight: Site) -> None:
+    names = tight.running({"n1": 1})
+    tight.port.checkpoint_and_stop("job", 5.0)
+    tight.acknowledge(names, 1, "stopped", 86)
+    assert tight.look().state is JobState.STOPPED
+    tight.port.start("job", {"n1": 3, "n2": 3}, 2)
+    tight.look()
+    tight.register()
+    assert tight.look().state is JobState.RUNNING
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 40), st.integers(0, 10)), min_size=1, max_size=4),
+    st.integers(1, 9),
+    st.integers(1, 3),
+)
+def test_room_for_a_master_costs_the_fewest_gpus_and_is_there(
+    sizes: list[tuple[int, int, int]], master_gib: int, cores: int
+) -> None:
+    room, master, size = MasterRoom(), Held(0, cores, master_gib << 10), {"GPUs": 1, "memory-mb": 4096, "vcores": 1}
+    about = tuple(
+        Node(f"n{index}", "v100", gpus or 1, cpus=float(cpus), memory=gib << 30)
+        for index, (gpus, gib, cpus) in enumerate(sizes)
+    )
+    reports = [NodeReport(f"{n.name}:1", n.name, "/r", "RUNNING", "", n.gpus, 0, 99, 0, 99999, 0) for n in about]
+    room.look(about, reports, master, {""})
+    left, text = room.kept({}, master, size)
+    able = {each.name: cost(each, {}, master, size) for each in about
+            if (each.memory or 0) >> 30 >= master_gib and (each.cpus or 0) >= cores}  # fmt: skip
+    changed = [(old, new) for old, new in zip(about, left, strict=True) if old != new]
+    assert bool(changed) is bool(able)
+    for old, new in changed:
+        assert able[old.name] == min(able.values())
+        assert ((old.memory or 0) - (new.memory or 0)) >> 20 == master.memory_mib
+        assert (old.cpus or 0) - (new.cpus or 0) == cores
+        assert bool(text) is bool(able[old.name])

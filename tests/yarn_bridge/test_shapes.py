@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,3 +154,36 @@ def test_the_supervisor_is_one_file_that_python_runs_and_imports(tmp_path: Path)
     code = "import horae.elastic; print(horae.elastic.__file__)"
     found = subprocess.run([sys.executable, "-c", code], env=env, cwd="/", capture_output=True, text=True, check=True)
     assert str(carried) in found.stdout
+
+
+def test_every_process_makes_the_same_file_of_it() -> None:
+    """Workers on their way have it by its name, length and time: made anew it would be another one under that name."""
+    code = "from hashlib import sha256; from yarn_bridge.jobs.shapes import sdk; print(sha256(sdk()[1]).hexdigest())"
+    made = {
+        subprocess.run(
+            [sys.executable, "-c", f"import {first}; {code}"],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for first, seed in (("os", "0"), ("numpy", "1"), ("horae.cli", "2"))
+    }
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["this Python", "another Python"])
+def test_what_another_python_compiled_is_passed_over(tmp_path: Path, known: bool) -> None:
+    carried, text = tmp_path / "sdk.pyz", "horae/elastic/protocol.py"
+    with zipfile.ZipFile(io.BytesIO(shapes.sdk()[1])) as made, zipfile.ZipFile(carried, "w") as changed:
+        for entry in made.infolist():
+            data = made.read(entry)
+            if entry.filename == text:
+                data += b"\nFROM_SOURCE = True\n"
+            elif entry.filename.endswith(".pyc") and not known:
+                data = b"\x00\x00\r\n" + data[4:]
+            changed.writestr(entry, data)
+    code = "import horae.elastic.protocol as it; print(hasattr(it, 'FROM_SOURCE'))"
+    env = {"PYTHONPATH": str(carried), "PATH": os.environ["PATH"]}
+    found = subprocess.run([sys.executable, "-c", code], env=env, cwd="/", capture_output=True, text=True, check=True)
+    assert found.stdout == f"{not known}\n"

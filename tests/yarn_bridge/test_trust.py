@@ -14,14 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horae import spec_json
-from horae.elastic.stores import attributes
+from horae.elastic.stores import attributes, checkpoints
+from horae.elastic.stores.store import FolderStore
 from horae.port import FixConfiguration, JobState, Never, attend
 from horae.untrusted import Unbelievable
 from tests.yarn_bridge.fake_hdfs import World
 from tests.yarn_bridge.memory_site import SPEC, Site
+from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.jobs.record import Phase, Record, gate_document
 from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.jobs.user_files import Aside, Newest, ack, gate_record, member, old_spec
+from yarn_bridge.options import parse_options
 
 FOLDER = "/hdfs/jobs"
 ALICE = replace(SPEC, owner="alice")
@@ -278,6 +281,21 @@ def test_a_mounted_checkpoint_is_looked_up_where_it_is_and_another_nameservices_
     assert asked == ["/hdfs/ck", "/hdfs/two"]
 
 
+@pytest.mark.parametrize("mode", ["755", "777"])
+def test_where_everybody_may_write_a_checkpoint_of_anothers_is_none(site: Site, tmp_path: Path, mode: str) -> None:
+    store, record = FolderStore(str(tmp_path)), Record("job", "alice", "s", 0.0)
+    for step, epoch, owner in ((5, 1, "alice"), (99, 9, "mallory")):
+        mark = checkpoints.write(store, step, epoch, {}, lambda _folder: None, lambda: None)
+        manifest = (tmp_path / mark.name / checkpoints.MANIFEST).read_bytes()
+        site.hdfs.files[f"/ck/{mark.name}/{checkpoints.MANIFEST}"] = manifest
+        site.hdfs.owners[f"/ck/{mark.name}"] = owner
+    site.hdfs.folders.add("/ck")
+    site.hdfs.owners["/ck"], site.hdfs.modes["/ck"] = "mallory", mode
+    found = site.port.files.newest(record, replace(SPEC, checkpoint="webhdfs://nn:9870/ck"))
+    assert found is not None
+    assert found[:2] == ((1, 5.0) if mode == "777" else (9, 99.0))
+
+
 def test_a_folder_that_hangs_is_waited_for_a_little_and_once() -> None:
     import threading
 
@@ -307,3 +325,45 @@ def test_a_hostile_checkpoint_is_no_checkpoint(tmp_path: Path, site: Site, manif
     newest = Newest(site.hdfs)  # type: ignore[arg-type]
     for where in (str(tmp_path), "hdfs://x/hdfs/ck"):
         assert newest.of("job", replace(SPEC, checkpoint=where), "alice") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "owner", "mode", "why"),
+    [
+        ("/hdfs", "mallory", "755", "/hdfs is mallory's, and Horae is horae"),
+        ("/hdfs/kept", "mallory", "755", "/hdfs/kept is mallory's"),
+        ("/hdfs/kept/records", "mallory", "755", "/hdfs/kept/records is mallory's"),
+        ("/hdfs/lib", "mallory", "755", "/hdfs/lib is mallory's"),
+        ("/hdfs", "horae", "777", "everybody may write to /hdfs (its mode is 777)"),
+        ("/hdfs/lib", "horae", "1777", "everybody may write to /hdfs/lib (its mode is 1777)"),
+    ],
+)
+def test_what_somebody_made_where_the_bridge_keeps_its_own_is_not_believed(
+    site: Site, path: str, owner: str, mode: str, why: str
+) -> None:
+    site.port.submit("job", ALICE)
+    site.hdfs.folders.add(path)
+    site.hdfs.owners[path], site.hdfs.modes[path] = owner, mode
+    with pytest.raises(FixConfiguration) as said:
+        site.connect()
+    assert why in said.value.text
+    assert "nothing in it is believed" in said.value.text
+    onlooker: Any = YarnCluster(parse_options(site.options), lambda: site.now_s, site.yarn, site.hdfs)  # type: ignore[arg-type]
+    with pytest.raises(FixConfiguration):
+        onlooker.observe()
+    site.hdfs.owners[path], site.hdfs.modes[path] = "horae", "755"
+    assert [each.id for each in attend(site.connect()).jobs] == ["job"]
+
+
+@pytest.mark.parametrize(("mode", "good"), [("777", False), ("1777", True), ("775", True)])
+def test_a_folder_above_in_which_everybody_may_rename_is_no_ground(mode: str, good: bool) -> None:
+    site = Site()
+    site.hdfs.folders |= {"/shared", "/shared/apps"}
+    site.hdfs.owners |= {"/shared": "hdfs", "/shared/apps": "hdfs"}
+    site.hdfs.modes["/shared"] = mode
+    site.options["folder"] = "/shared/apps/horae"
+    if good:
+        assert attend(site.connect()).jobs == ()
+        return
+    with pytest.raises(FixConfiguration, match="everybody may write to /shared"):
+        site.connect()

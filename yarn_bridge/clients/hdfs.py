@@ -65,6 +65,11 @@ class Hdfs:
 
     # --- looking ---
 
+    def who(self) -> str:
+        """As whom HDFS knows who asks."""
+        with told("asking HDFS who asks"):
+            return posixpath.basename(str(self._web.fact("/", "GETHOMEDIRECTORY", "Path")))
+
     def status(self, path: str) -> Status | None:
         """None when there is nothing of this name."""
         try:

@@ -169,29 +169,33 @@ def limited(
     """
     if what == GPUS:
         return below(nodes, held, most, within)
-    about = sorted((each for each in nodes if each.name in within), key=lambda node: (-_free(node, held), node.name))
-    ours = {each.name: _amount(held.get(each.name, Held()), what) for each in about}
-    spare = {each.name: max(_there(each, what) - ours[each.name], 0) for each in about}
+    about = sorted(
+        (each for each in nodes if each.name in within), key=lambda node: (-free_gpus(node, held), node.name)
+    )
+    ours = {each.name: amount(held.get(each.name, Held()), what) for each in about}
+    spare = {each.name: max(there(each, what) - ours[each.name], 0) for each in about}
     left = max(most - sum(ours.values()), 0)
     kept = dict.fromkeys(spare, 0)
-    for wanted in ({each.name: _free(each, held) * size.get(what, 0) for each in about}, spare):
+    for wanted in ({each.name: free_gpus(each, held) * size.get(what, 0) for each in about}, spare):
         for name in kept:
             more = min(max(min(spare[name], wanted[name]) - kept[name], 0), left)
             kept[name], left = kept[name] + more, left - more
     return tuple(_with(each, what, ours[each.name] + kept[each.name]) if each.name in kept else each for each in nodes)
 
 
-def _amount(held: Held, what: str) -> int:
+def amount(held: Held, what: str) -> int:
+    """Of memory (MiB) or cores."""
     return held.memory_mib if what == MEMORY else held.cpus
 
 
-def _there(node: Node, what: str) -> int:
+def there(node: Node, what: str) -> int:
+    """Of memory (MiB) or cores, beside foreign applications."""
     return int(node.cpus or 0) if what == CORES else (node.memory or 0) >> 20
 
 
 def _with(node: Node, what: str, amount: int) -> Node:
     """With at most so much."""
-    if amount >= _there(node, what):
+    if amount >= there(node, what):
         return node
     return replace(node, cpus=float(amount)) if what == CORES else replace(node, memory=amount << 20)
 
@@ -200,7 +204,7 @@ def below(nodes: Sequence[Node], held: Mapping[str, Held], most: Gpus, within: C
     """The nodes with so many free GPUs taken out that ours and the free ones are `most`; whole nodes are kept.
     `within`: the nodes that the limit is about."""
     about = [each for each in nodes if each.name in within]
-    free = {each.name: _free(each, held) for each in about}
+    free = {each.name: free_gpus(each, held) for each in about}
     ours = sum(min(at.gpus, each.gpus) for each in about if (at := held.get(each.name)) is not None)
     surplus = ours + sum(free.values()) - most
     taken: dict[str, Gpus] = {}
@@ -212,7 +216,7 @@ def below(nodes: Sequence[Node], held: Mapping[str, Held], most: Gpus, within: C
     return tuple(_without(each, taken.get(each.name, 0), held) for each in nodes)
 
 
-def _free(node: Node, held: Mapping[str, Held]) -> Gpus:
+def free_gpus(node: Node, held: Mapping[str, Held]) -> Gpus:
     if node.health is not Health.UP:
         return 0
     return max(node.gpus - node.foreign - held.get(node.name, Held()).gpus, 0)
@@ -225,7 +229,7 @@ def shut(nodes: Sequence[Node], held: Mapping[str, Held], out: Collection[str]) 
 
 def _without(node: Node, gpus: Gpus, held: Mapping[str, Held]) -> Node:
     """With so many free GPUs fewer; what we hold stays ours."""
-    return replace(node, foreign=node.foreign + min(gpus, _free(node, held))) if gpus else node
+    return replace(node, foreign=node.foreign + min(gpus, free_gpus(node, held))) if gpus else node
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ for all.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
+import marshal
 import re
 import shlex
 import zipfile
@@ -224,7 +226,11 @@ def _hdfs_of(addresses: Sequence[str]) -> str:
 
 
 def sdk() -> tuple[str, bytes]:
-    """(file name, bytes) of the in-job part of Horae: one file that Python runs and imports; the same for the same."""
+    """(file name, bytes) of the in-job part of Horae: one file that Python runs and imports; the same for the same.
+
+    Beside each module lies what this Python compiles it to: a start of a trainer would compile it anew, for an archive
+    keeps nothing. Where a node has another Python, that one passes it over and compiles the source.
+    """
     made = io.BytesIO()
     elastic = Path(horae.elastic.__file__).parent
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -234,8 +240,17 @@ def sdk() -> tuple[str, bytes]:
             texts[f"horae/elastic/{path.relative_to(elastic)}"] = path.read_text()
         for name, text in texts.items():
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(f"{name}c"), _compiled(name, text.encode()), zipfile.ZIP_DEFLATED)
     data = made.getvalue()
     return f"horae-{hashlib.sha256(data).hexdigest()[:12]}.pyz", data
+
+
+def _compiled(name: str, source: bytes) -> bytes:
+    """A .pyc that is never compared with its source (PEP 552). Marshal's version 2 writes the same in every process;
+    later ones also write which of its objects somebody else holds."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    unchecked = (1).to_bytes(4, "little")
+    return importlib.util.MAGIC_NUMBER + unchecked + importlib.util.source_hash(source) + marshal.dumps(code, 2)
 
 
 def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -418,10 +418,16 @@ def workers_of(record: Record, app: App) -> int:
     return app.gpus // record.each if record.each else max(app.containers - 1, 0)
 
 
+def awaits(record: Record) -> bool:
+    """Whether anybody asks who is at the gate: of a job that leaves for another shape not before all have left."""
+    leaves = record.phase is Phase.LEAVING and record.next is None
+    return leaves or record.phase in (Phase.FORMING, Phase.OPEN)
+
+
 def suspicious(record: Record, app: App | None, members: Mapping[str, Worker]) -> bool:
-    """Whether a running job's service should be read: something does not add up."""
+    """Whether a running job's service should be read: a worker is missing. One too many is one that is still ending."""
     ours = {worker.name for worker in record.workers}
-    return app is None or workers_of(record, app) != len(record.workers) or any(name not in ours for name in members)
+    return app is None or workers_of(record, app) < len(record.workers) or any(name not in ours for name in members)
 
 
 def _newest(record: Record, told: Mapping[str, Ack]) -> tuple[int, float, float] | None:

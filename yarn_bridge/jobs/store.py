@@ -14,6 +14,7 @@ from horae.untrusted import Unbelievable
 from yarn_bridge.clients.hdfs import Hdfs, Status
 from yarn_bridge.clients.records import Withheld
 from yarn_bridge.clients.services import definition_path
+from yarn_bridge.jobs import ground
 from yarn_bridge.jobs.kept import Kept
 from yarn_bridge.jobs.record import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode, gate_document
 from yarn_bridge.jobs.shapes import service_name
@@ -54,6 +55,7 @@ class JobFiles:
         self.jobs = f"{root}/jobs"
         self._kept, self._theirs, self._newest = Kept(hdfs, root), UserFiles(hdfs), Newest(hdfs)
         self._gates: dict[JobId, bytes] = {}  #: as written last, by us
+        self._trusted = False
 
     def folder(self, job: JobId) -> str:
         return f"{self.jobs}/{job}"
@@ -62,11 +64,18 @@ class JobFiles:
         """Folders in which only the bridge can add or rename; what the version before left is taken over once."""
         self._hdfs.make_folder(self.root, "755")
         self._hdfs.make_folder(self.jobs, "755")
+        self._trust()
         found = self._hdfs.status(self.jobs)
         if found is None or found.permission.lstrip("0") != "755":
             self._hdfs.set_permission(self.jobs, "755")
         if not self._kept.there():
             self._kept.adopt(self._before())
+
+    def _trust(self) -> None:
+        """Nothing is believed before. Raises FixConfiguration."""
+        if not self._trusted:
+            ground.check(self._hdfs, self.root)
+            self._trusted = True
 
     def tidy(self, now_s: float) -> None:
         """Take away what submissions left that broke off long ago: each folder in it goes in its owner's name."""
@@ -169,6 +178,7 @@ class JobFiles:
 
     def read(self, job: JobId, entry: Status) -> Seen | str:
         """The job, or what is wrong with it."""
+        self._trust()
         folder = self.folder(job)
         if not self._kept.there():
             return self._as_before(job, entry)

@@ -258,7 +258,11 @@ class _Checkpoints(Store):
         self._hdfs, self._path, self._left = hdfs, path, MOST_ASKED
 
     def entries(self) -> list[str]:
-        return [each.name for each in self._some(self._path) if each.folder and not each.name.startswith(".")]
+        self._count()
+        folder = self._hdfs.status(self._path)
+        only = self._hdfs.owner if folder is not None and int(folder.permission, 8) & 0o002 else ""
+        listed = [each for each in self._some(self._path) if each.folder and not each.name.startswith(".")]
+        return [each.name for each in listed if only in ("", each.owner)]
 
     def read(self, entry: str, name: str) -> bytes | None:
         self._count()

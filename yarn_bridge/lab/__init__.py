@@ -5,13 +5,13 @@ from __future__ import annotations
 from horae.lab import LabRequest, say
 from horae.lab.engines import Cluster, TwoEngines
 from yarn_bridge.lab import settings
-from yarn_bridge.lab.private import KERBEROS, STANDBYS, PrivateHadoop
+from yarn_bridge.lab.private import FEDERATION, KERBEROS, STANDBYS, PrivateHadoop
 
 
 class HadoopLab(TwoEngines):
     kind = "hadoop"
     releases = settings.RELEASES
-    features = (KERBEROS, STANDBYS)
+    features = (KERBEROS, STANDBYS, FEDERATION)
 
     def private(self, request: LabRequest) -> PrivateHadoop:
         return PrivateHadoop(self.folder(request) / f"process-{request.name}", self.folder(request))

@@ -31,8 +31,8 @@ from yarn_bridge.lab import kerberos, settings
 from yarn_bridge.lab.jars import fetch_alone, jars, local_framework
 
 #: features of a lab
-KERBEROS, STANDBYS = "kerberos", "standbys"
-#: daemons at the standby's address, and what they are
+KERBEROS, STANDBYS, FEDERATION = "kerberos", "standbys", "federation"
+#: daemons at the second address, and what they are
 _SECOND = {"namenode2": "namenode", "resourcemanager2": "resourcemanager"}
 _FIRST_NODE = 11  #: last number of its address
 #: folders of a lab beside that of its logs
@@ -57,6 +57,8 @@ class PrivateHadoop:
         java = _java()
         if KERBEROS in request.features:
             kerberos.check()
+        if {STANDBYS, FEDERATION} <= set(request.features):
+            raise BadInput(f"a lab has {STANDBYS} or {FEDERATION}, not both", remedy="leave one out")
         release = request.release or settings.RELEASES[0]
         libraries = jars(self._cache, release, say)
         self.down()
@@ -273,11 +275,16 @@ class PrivateHadoop:
         hosts = [f"{net}.1 master", f"127.0.0.1 localhost {socket.gethostname()}"]
         kdc = str(self.kdc.folder) if self.kdc is not None else ""
         site = settings.Site(
-            *(f"{net}.1",) * 4, data=str(self.folder / "data"), standby=self._standby, kdc=kdc, owners=_owners()
+            *(f"{net}.1",) * 4,
+            data=str(self.folder / "data"),
+            standby=self._standby,
+            far=self.far,
+            kdc=kdc,
+            owners=_owners(),
         )
         settings.write_conf(self.folder / "etc/master", site, settings.Daemon(bind=f"{net}.1"), lab["yarn"])
-        if self._standby:
-            second = settings.Daemon(bind=self._standby, mine=1)
+        if self._second:
+            second = settings.Daemon(bind=self._second, mine=1)
             settings.write_conf(self.folder / "etc/second", site, second, lab["yarn"])
         for index, (name, kind, _gpus) in enumerate(lab["nodes"]):
             address = f"{net}.{index + _FIRST_NODE}"
@@ -292,20 +299,18 @@ class PrivateHadoop:
         conf = self.folder / "etc/master"
         if self.kdc is not None:
             names = [name for name, _, _ in lab["nodes"]]
-            self.kdc.make([self.master, *([self._standby] if self._standby else []), *names, "localhost"])
+            self.kdc.make([self.master, *([self._second] if self._second else []), *names, "localhost"])
             self.start("kdc")
             self._wait("the KDC listens", self._kdc_listens, "kdc")
-        words = [lab["java"], "-Xmx128m", *self._jvm(), "-cp", f"{conf}:{lab['jars']}/*"]
-        words += [settings.CLASSES["namenode"], "-format", "-nonInteractive", "-force"]
-        env = {**os.environ, "HADOOP_CONF_DIR": str(conf)}
-        with (self.folder / "log/format.log").open("ab") as log:
-            formatting = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        formatting = [self._format(conf)] + ([self._format(self.folder / "etc/second")] if self.far else [])
         self.start("zookeeper")
-        if formatting.wait() != 0:
+        if {each.wait() for each in formatting} != {0}:
             raise BadInput(
                 "the NameNode cannot be formatted", where=str(self.folder / "log"), remedy=self._tail("format")
             )
         self.start("namenode")
+        if self.far:
+            self.start("namenode2")
         if self._standby:
             shutil.copytree(self.folder / "data/nn1", self.folder / "data/nn2")  # as formatted: they begin alike
             self.start("namenode2")
@@ -316,16 +321,28 @@ class PrivateHadoop:
         if self._standby:
             self._wait("a NameNode is active", self._activate, "namenode", "namenode2")
         self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS") != "", "namenode")
+        if self.far:
+            self._wait("so does far's", lambda: self._hdfs("GET", "/", "LISTSTATUS", self.far) != "", "namenode2")
         self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
         self.wait_hdfs()
         self._prepare(local_framework(Path(lab["jars"])))
         self.wait_manager()
+
+    def _format(self, conf: Path) -> subprocess.Popen[bytes]:
+        lab = self._lab()
+        words = [lab["java"], "-Xmx128m", *self._jvm(), "-cp", f"{conf}:{lab['jars']}/*"]
+        words += [settings.CLASSES["namenode"], "-format", "-nonInteractive", "-force", "-clusterId", "CID-lab"]
+        env = {**os.environ, "HADOOP_CONF_DIR": str(conf)}
+        with (self.folder / "log/format.log").open("ab") as log:
+            return subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def _prepare(self, framework: bytes) -> None:
         """What HDFS must hold before jobs come. Each step may be taken twice, and is until it is done."""
         for path, mode in settings.FOLDERS:
             self._change(path, "MKDIRS", permission=mode)
             self._change(path, "SETPERMISSION", permission=mode)
+        if self.far:
+            self._change("/", "SETPERMISSION", at=self.far, permission="1777")
         for user in {"horae", _me()} | (set(_owners()) if self.kdc is not None else set()):
             self._change(f"/user/{user}", "MKDIRS", permission="755")
             self._change(f"/user/{user}", "SETOWNER", owner=user)
@@ -355,10 +372,11 @@ class PrivateHadoop:
             raise ConnectionError("the ResourceManager's answer is not JSON") from None
         return (said["nodes"] or {}).get("node") or []
 
-    def _hdfs(self, method: str, path: str, operation: str, **options: str) -> str:
-        """As the user who runs the NameNode: its superuser. What it answers, or where it sends data."""
+    def _hdfs(self, method: str, path: str, operation: str, at: str = "", **options: str) -> str:
+        """As the user who runs the NameNode: its superuser. What it answers, or where it sends data. `at`: which one's
+        address; "" for the first."""
         query = urlencode({"op": operation, **self._name(_me()), **options})
-        url = f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{quote(path)}?{query}"
+        url = f"http://{at or self.master}:{settings.NN_PORT}/webhdfs/v1{quote(path)}?{query}"
         with _opened(method, url, timeout_s=10, word=self._word(url)) as answer:
             return str(answer.headers.get("Location") or answer.read().decode())
 
@@ -389,8 +407,17 @@ class PrivateHadoop:
     @property
     def _standby(self) -> str:
         """The standbys' address; empty where there are none."""
+        return self._second if STANDBYS in self._lab().get("features", ()) else ""
+
+    @property
+    def far(self) -> str:
+        """The address of the other nameservice's NameNode; empty where there is none."""
+        return self._second if FEDERATION in self._lab().get("features", ()) else ""
+
+    @property
+    def _second(self) -> str:
         lab = self._lab()
-        return f"{lab['net']}.2" if STANDBYS in lab.get("features", ()) else ""
+        return f"{lab['net']}.2" if {STANDBYS, FEDERATION} & set(lab.get("features", ())) else ""
 
     def _jvm(self) -> list[str]:
         """What every Java process of the lab is told: names, and where its temporary files go; no counters in /tmp."""

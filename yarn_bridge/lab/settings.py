@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from horae.lab import LabRequest
-from yarn_bridge.lab import kerberos, standbys
+from yarn_bridge.lab import federation, kerberos, standbys
 
 RELEASES = ("3.4.2", "3.3.6")
 RM_PORT, NN_PORT, NN_RPC, DN_PORT, ZK_PORT, NM_PORT = 8088, 9870, 9000, 9864, 2181, 8041
@@ -87,6 +87,7 @@ class Site:
     data: str  #: folder of what the daemons keep
     expiry_s: float = 20.0  #: after this long without a heartbeat a NodeManager is lost
     standby: str = ""  #: address of a second NameNode and ResourceManager; empty: there is none
+    far: str = ""  #: address of another nameservice's NameNode; empty: there is one nameservice
     kdc: str = ""  #: folder of the lab's KDC; empty: every name is believed
     owners: tuple[str, ...] = ()  #: under Kerberos: for whom the bridge may act
 
@@ -99,7 +100,7 @@ class Daemon:
     bind: str = "127.0.0.1"
     kind: str = "none"
     folder: str = ""  #: of its configuration, which holds the fake nvidia-smi
-    mine: int = 0  #: where there is a standby: 1 for what runs at its address
+    mine: int = 0  #: where there is a standby, or another nameservice: 1 for what runs at its address
 
 
 #: of a lab of containers: one folder for all of them, since Hadoop reads what differs from the environment
@@ -141,12 +142,16 @@ def _sites(
     site: Site, daemon: Daemon, extra: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
     core, hdfs, yarn = _core(site), _hdfs(site), _yarn(site, daemon)
-    if site.standby:
-        both = (site.namenode, site.standby)
-        core |= standbys.core()
+    both = (site.namenode, site.standby or site.far)
+    if site.standby or site.far:
         for one in ("rpc-address", "http-address"):  # each has its own, by name
             del hdfs[f"dfs.namenode.{one}"]
-        hdfs |= standbys.hdfs(both, daemon.mine, site.data, NN_RPC, NN_PORT)
+        kind = standbys if site.standby else federation
+        hdfs |= kind.hdfs(both, daemon.mine, site.data, NN_RPC, NN_PORT)
+    if site.far:
+        core |= federation.core(both, NN_RPC)
+    if site.standby:
+        core |= standbys.core()
         yarn |= standbys.yarn((site.manager, site.standby), daemon.mine, RM_PORT)
     if site.kdc:
         core |= kerberos.core(site.kdc, site.owners)

@@ -20,6 +20,7 @@ from yarn_bridge.clients.records import App, NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
 from yarn_bridge.jobs.grants import check_grant
+from yarn_bridge.jobs.masters import MasterRoom
 from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
@@ -30,6 +31,7 @@ from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
     Facts,
     Step,
+    awaits,
     checkpoint_trouble,
     is_worn,
     next_step,
@@ -52,12 +54,26 @@ _RETURNING_S = 10.0
 _ASK_WHY_S = 15.0
 #: nodes tell of themselves once a second, and for 1,000 of them the ResourceManager needs half of one to answer
 _NODES_S = 2.0
+#: what lives of ours; the arbiter looks seldomer than that while all that it asked for is under way
+_APPS_S = 0.5
 #: a stamp is milliseconds: what was written in the one in which it was read is seen by another reading, this much later
 _SETTLED_S = 1.0
 
 
 def _least(one: Mapping[str, Gpus], other: Mapping[str, Gpus]) -> dict[str, Gpus]:
     return dict(other) | {name: min(gpus, other.get(name, gpus)) for name, gpus in one.items()}
+
+
+def _reshapes(record: Record) -> bool:
+    """Whether it goes to another shape, or comes to one. (Slices come and go with that.)"""
+    moves = record.phase is Phase.FORMING or (record.phase is Phase.LEAVING and record.next is not None)
+    return moves and record.runtime == SERVICES
+
+
+def _needs_master(record: Record, has_one: bool) -> bool:
+    """Whether it is to have an application master, and YARN has placed none."""
+    waits = record.phase is Phase.IDLE and not record.outcome.ended
+    return not record.released and (waits or record.phase is Phase.FORMING) and not has_one
 
 
 def _may_be_another(seen: Seen, entry: Status) -> bool:
@@ -100,9 +116,10 @@ class Observer:
         self.token: str | None = None  #: the claim of the arbiter that we serve
         self.untidy = ""  #: why what broken submissions left stays
         self.least_mib = 0  #: YARN gives memory in multiples of this; 0: not known
-        self.lessons, self.limits = Lessons(), QueueLimits(options, manager)
+        self.lessons, self.limits, self.masters = Lessons(), QueueLimits(options, manager), MasterRoom()
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._rollcall = RollCall()
+        self._apps: tuple[float, list[App]] = (float("-inf"), [])  #: when, and what was listed
         self._told: tuple[float, set[str], list[NodeReport]] = (float("-inf"), set(), [])  #: when, applications, nodes
         self._known_gpus: dict[str, Gpus] = {}
         self._given_back: list[tuple[str, Gpus, float]] = []  #: node, GPUs, when that is no excuse any more
@@ -128,7 +145,7 @@ class Observer:
 
     def look(self) -> Observation:
         was_blind, self._blind = self._blind, True
-        listed = self._manager.apps(kinds=self._executor.kinds, states=_ALIVE)
+        listed = self._applications()
         reports = self._reported({each.id for each in listed})
         apps = self._executor.look(listed)
         complaints = self._refresh()
@@ -225,6 +242,14 @@ class Observer:
             self.look()
         check_grant(allocation, held, self.nodes, self._held())
 
+    def check_master(self, seen: Seen, granted: Record) -> None:
+        """Raises TryLater where it needs an application master, and that would have no room beside its workers."""
+        if seen.application in self._told[1]:
+            return
+        known = [(granted if each.record.job == granted.job else each.record, each.spec) for each in self.jobs.values()]
+        live = [each for each in known if not each[0].released]
+        self.masters.check(granted.job, held_by(live, self._options, self.least_mib), self.limits.master)
+
     def _held(self) -> dict[str, int]:
         taken: dict[str, int] = {}
         for seen in self.jobs.values():
@@ -238,6 +263,25 @@ class Observer:
         return sum(each.gpus for each in holdings(known, self._options) if each.tenant == tenant)
 
     # --- reading ---
+
+    def _applications(self) -> list[App]:
+        """Ours that live; perhaps as they were a moment ago while gangs change their shape in those that run, and
+        nothing else moves: what is waited for then is told in HDFS."""
+        running = self._running()
+        moving = [seen for seen in self.jobs.values() if seen.record.phase not in _RESTS]
+        told_in_hdfs = moving and all(_reshapes(each.record) and each.application in running for each in moving)
+        if not told_in_hdfs or self._clock() - self._apps[0] >= _APPS_S:
+            self.forget_apps()
+            listed = self._manager.apps(kinds=self._executor.kinds, states=_ALIVE)
+            self._apps = (self._clock(), listed)
+        return self._apps[1]
+
+    def _running(self) -> set[str]:
+        return {each.id for each in self._apps[1] if each.state == "RUNNING"}
+
+    def forget_apps(self) -> None:
+        """One comes or goes."""
+        self._apps = (float("-inf"), [])
 
     def _reported(self, apps: set[str]) -> list[NodeReport]:
         """All nodes; while a job moves and no application came or went, perhaps as they were a moment ago. Of a
@@ -269,10 +313,16 @@ class Observer:
     ) -> tuple[Node, ...]:
         """The nodes, without the free GPUs, memory and cores that we could not have; `notes` grows by why."""
         now_s = self._clock()
+        running = self._running()
+        begins = any(_needs_master(each.record, each.application in running) for each in self.jobs.values())
         nodes = nodes_of(reports, held, self._known_gpus, self._options, self._returning(reports, held, now_s))
+        got = self._reach(reports)
+        self.masters.look(nodes, reports, self.limits.master, {each.label for each in self.limits.leaves()} or {""})
+        if begins:
+            nodes, cost = self.masters.kept(held, self.limits.master, largest(told))
+            notes += [cost] if cost else []
         nodes = self.lessons.heeded(nodes, held, now_s)
         notes += self.lessons.notes(now_s)
-        got = self._reach(reports)
         nodes = shut(nodes, held, got.out)
         notes += [f"{name} is not offered: {why}" for name, why in sorted(got.out.items())]
         notes += [
@@ -284,7 +334,7 @@ class Observer:
         notes += [f"queue {each.path} is {each.state}: it takes no new application" for each in closed]
         if self.limits.why:
             notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
-        return self._limited(nodes, told, held, got, notes)
+        return self._limited(nodes, told, held, got, begins, notes)
 
     def _limited(
         self,
@@ -292,10 +342,10 @@ class Observer:
         told: Sequence[Holding],
         held: Mapping[str, Held],
         got: Reach,
+        begins: bool,
         notes: list[str],
     ) -> tuple[Node, ...]:
         """Without what Horae's queue, and those above it, may not hold; `notes` grows by why."""
-        begins = any(each.size and not each.gpus for each in told)
         for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
             within = {each.name for each in nodes if got.of.get(each.name, "") == label}
             for what, limit in sorted(self.limits.ceilings(label, within, begins).items()):
@@ -405,9 +455,7 @@ class Observer:
         record, now_s = seen.record, self._clock()
         leaves = record.phase is Phase.LEAVING
         seen.acks = self._files.acks(record) if record.phase is Phase.OPEN or leaves else {}
-        # Of a job that leaves for another shape nobody asks who waits, until all have left.
-        waits = record.phase in (Phase.FORMING, Phase.OPEN) or (leaves and record.next is None)
-        seen.members = self._files.members(record) if waits else {}
+        seen.members = self._files.members(record) if awaits(record) else {}
         seen.again_s = now_s + _SETTLED_S if seen.unread else float("inf")
         seen.unread = False
 
@@ -438,8 +486,8 @@ class Observer:
             if app is not None and app.state != "RUNNING":
                 return overdue and self._clock() - record.since_s > self._options.gang_s
             return overdue or (app is not None and len(seen.members) >= record.size)
-        if record.phase is Phase.LEAVING and record.next is not None and not overdue:
-            return False  # containers come and go as they should
+        if record.phase is Phase.LEAVING and record.next is not None:  # containers come and go as they should
+            return app is None or (overdue and self._clock() - record.since_s > _LOOK_S)
         if record.phase is Phase.CLEARING:
             return overdue or app is None or workers_of(record, app) == 0
         if record.phase is Phase.IDLE:

@@ -16,7 +16,7 @@ from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.state_machine import Action, Facts, Step, Verb, go_ahead, living_instances
+from yarn_bridge.jobs.state_machine import Action, Facts, Step, Verb, awaits, go_ahead, living_instances
 from yarn_bridge.jobs.store import JobFiles, Seen
 from yarn_bridge.options import SERVICES
 from yarn_bridge.verbs.executor import LONGEST, JobExecutor
@@ -71,6 +71,7 @@ class Steps:
             asked=False,
             next=None,
         )
+        self._observer.check_master(seen, granted)
         self.put(seen, granted, aloud=True)
         same = components == record.components
         action = Action(Verb.FLEX, shapes.counts(record, allocation, components)) if same else Action(Verb.MAKE)
@@ -109,7 +110,11 @@ class Steps:
         self._files.keep(record, aloud=aloud)
         seen.doubtful = False
         self._observer.given_back(_holds(seen.record), _holds(record))
-        seen.record, seen.unread, seen.unwritten = record, True, False
+        # Who begins to wait for newcomers asks for other files; what a new epoch's workers say changes the stamp.
+        seen.unread = seen.unread or (awaits(record) and not awaits(seen.record))
+        if record.phase is Phase.OPEN and seen.record.phase is Phase.FORMING:
+            seen.again_s = float("inf")  # all who were waited for have come
+        seen.record, seen.unwritten = record, False
 
     def do(self, seen: Seen, action: Action) -> None:
         makes = action.verb is Verb.MAKE
@@ -119,6 +124,10 @@ class Steps:
             seen.hindered = error.text if makes else seen.hindered
             raise
         seen.hindered = "" if makes else seen.hindered
+        if action.verb is Verb.FORGET:
+            seen.members = {name: each for name, each in seen.members.items() if name not in action.names}
+        elif action.verb in (Verb.MAKE, Verb.DESTROY):
+            self._observer.forget_apps()
 
     def _advance(self, seen: Seen, due: Next) -> None:
         if seen.record is not due.record:

@@ -7,23 +7,27 @@ Numbers are Hadoop's: one byte for small ones, else a byte that says how many fo
 
 import base64
 import os
-from typing import List, Optional, Sequence, Tuple
+from typing import Callable, Collection, List, Optional, Sequence, Tuple
 
 ENV = "HADOOP_TOKEN_FILE_LOCATION"
 KIND = b"HDFS_DELEGATION_TOKEN"
 
 
-def hdfs_token(path: Optional[str] = None) -> str:
-    """As WebHDFS takes it in `delegation=`; empty where there is none. Raises OSError for an unreadable file."""
+def hdfs_token(path: Optional[str] = None, services: "Callable[[], Collection[str]]" = tuple) -> str:
+    """As WebHDFS takes it in `delegation=`; empty where there is none. Raises OSError for an unreadable file.
+
+    `services`: as whose it is wanted, where there are several, one for each nameservice; else the first is taken.
+    """
     path = path or os.environ.get(ENV, "")
     if not path:
         return ""
     with open(path, "rb") as file:
         data = file.read()
-    for fields in _tokens(data):
-        if fields[2] == KIND:
-            return word_of(fields)
-    return ""
+    found = [fields for fields in _tokens(data) if fields[2] == KIND]
+    if len(found) > 1:
+        wanted = {service.encode() for service in services()}
+        found.sort(key=lambda fields: fields[3] not in wanted)
+    return word_of(found[0]) if found else ""
 
 
 def word_of(fields: Sequence[bytes]) -> str:

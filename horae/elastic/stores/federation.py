@@ -8,12 +8,13 @@ tables of the configuration in $HADOOP_CONF_DIR.
 A mount table of an hdfs:// address's own name counts as well (Hadoop's ViewFileSystemOverloadScheme).
 """
 
+import contextlib
 import os
+import socket
 import time
 import urllib.parse
 from functools import lru_cache
-from typing import Dict, List
-from xml.etree import ElementTree
+from typing import Dict, Iterator, List, Sequence, Set, Tuple
 
 ENV_CONF = "HADOOP_CONF_DIR"
 _FILES = ("core-site.xml", "hdfs-site.xml")
@@ -41,6 +42,8 @@ def _read(folder: str, _when: int) -> "Dict[str, str]":
 
 
 def _properties(path: str, depth: int = 0) -> "Dict[str, str]":
+    from xml.etree import ElementTree  # here: each start of a trainer would wait for it
+
     try:
         root = ElementTree.parse(path).getroot()
     except (OSError, ElementTree.ParseError) as error:
@@ -98,15 +101,36 @@ def is_default(authority: str, conf: "Dict[str, str]") -> bool:
 def namenodes(authority: str, conf: "Dict[str, str]") -> "List[str]":
     """Web addresses of the NameNodes of a nameservice, or of the one that has a NameNode at this host and port; none
     where the configuration does not know it."""
+    for service, at, web in _services(conf):
+        if authority and (authority == service or authority in at):
+            return web
+    return []
+
+
+def token_services(web: "Sequence[str]", conf: "Dict[str, str]") -> "Set[str]":
+    """What tokens of the nameservice with NameNodes at these web addresses call it; none where nobody knows it."""
+    found: Set[str] = set()
+    for service, at, known in _services(conf):
+        if set(known) & set(web):
+            found.add("ha-hdfs:" + service)
+            for address in at:
+                host, _, port = address.rpartition(":")
+                found.add(address)
+                with contextlib.suppress(OSError):
+                    found.add("%s:%s" % (socket.gethostbyname(host), port))
+    return found
+
+
+def _services(conf: "Dict[str, str]") -> "Iterator[Tuple[str, List[str], List[str]]]":
+    """Each nameservice: its name, and where its NameNodes are, for programs and in the web."""
     secure = conf.get("dfs.http.policy", "").upper() == "HTTPS_ONLY"
     key = "dfs.namenode.http%s-address" % ("s" if secure else "")
     for service in _listed(conf.get("dfs.nameservices", "")):
         ids = ["%s.%s" % (service, one) for one in _listed(conf.get("dfs.ha.namenodes.%s" % service, ""))] or [service]
         at = [conf.get("dfs.namenode.rpc-address.%s" % one, "") for one in ids]
         web = [conf.get("%s.%s" % (key, one), "") for one in ids]
-        if authority and (authority == service or authority in at):
-            return ["http%s://%s" % ("s" if secure else "", each) for each in web if each]
-    return []
+        addresses = ["http%s://%s" % ("s" if secure else "", each) for each in web if each]
+        yield service, [each for each in at if each], addresses
 
 
 def _listed(text: str) -> "List[str]":

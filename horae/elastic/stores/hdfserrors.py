@@ -1,6 +1,5 @@
 """What HDFS says when it refuses, told with what to do, and whether waiting may help."""
 
-import html
 import json
 import re
 from typing import Optional, Tuple
@@ -63,6 +62,8 @@ def refusal(status: int, body: bytes, kind: Optional[str] = None) -> HdfsError:
 
 
 def _page(text: str) -> str:
+    import html  # here: each start of a trainer would wait for it
+
     found = re.search(r"<th>MESSAGE:</th>\s*<td>(.*?)</td>", text, re.DOTALL | re.IGNORECASE)
     found = found or re.search(r"<title>(.*?)</title>", text, re.DOTALL | re.IGNORECASE)
     shown = found.group(1) if found else re.sub(r"<[^>]*>", " ", text)

@@ -20,14 +20,15 @@ import getpass
 import os
 import shutil
 import socket
+import sys
 import time
 import urllib.parse
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Collection, Dict, Iterable, List, Optional, Set, Tuple, TypeVar
 
 from .. import protocol
 from . import attributes
 from .container_tokens import hdfs_token
-from .federation import client_conf, is_default, namenodes, unmounted
+from .federation import client_conf, is_default, namenodes, token_services, unmounted
 from .hdfserrors import HdfsError
 from .namenodes import NameNodes
 from .store import HDFS_SCHEMES, Store, register_store, scratch, sizes_of
@@ -73,6 +74,14 @@ class Hdfs(NameNodes):
         """FileStatus of each entry; empty when the folder does not exist."""
         return _found(lambda: list(self.ask("GET", path, "LISTSTATUS")["FileStatuses"]["FileStatus"]), [])
 
+    def is_open(self, path: str) -> bool:
+        """Whether everybody may write there."""
+        return bool(int(self.ask("GET", path, "GETFILESTATUS")["FileStatus"]["permission"], 8) & 0o002)
+
+    def who(self) -> str:
+        """As whom HDFS knows who asks."""
+        return str(self.ask("GET", "/", "GETHOMEDIRECTORY")["Path"]).rpartition("/")[2]
+
     def make_folder(self, path: str, **settings: str) -> None:
         self.ask("PUT", path, "MKDIRS", **settings)
 
@@ -113,7 +122,7 @@ class Hdfs(NameNodes):
         self.ask("DELETE", path, "DELETE", recursive="true")
 
     def identity(self) -> Dict[str, str]:
-        token = _token()
+        token = _token(lambda: token_services(self.bases, client_conf()))
         if token:
             return {"delegation": token}
         return {"user.name": os.environ.get("HADOOP_USER_NAME") or getpass.getuser()}
@@ -127,10 +136,29 @@ class HdfsStore(Store):
         self._hdfs, self._path = locate(url)
         grace_s = float(os.environ.get(protocol.ENV_GRACE) or 2 * _PATIENCE_S)
         self._patience_s = min(_PATIENCE_S, grace_s / 2)
+        self._only: Optional[str] = None  #: whose entries count; "": everybody's who may write here
+        self._told: Set[str] = set()
 
     def entries(self) -> List[str]:
-        names = [str(each["pathSuffix"]) for each in self._hdfs.list(self._path) if each["type"] == "DIRECTORY"]
+        names = [str(each["pathSuffix"]) for each in self._believed() if each["type"] == "DIRECTORY"]
         return [name for name in names if not name.startswith(".")]
+
+    def _believed(self) -> "List[Dict[str, Any]]":
+        """What lies there; in a folder in which everybody may write, what is of who asks: a checkpoint can hold
+        anything that its reader would run."""
+        listed = self._hdfs.list(self._path)
+        if listed and self._only is None:
+            self._only = self._hdfs.who() if self._hdfs.is_open(self._path) else ""
+        strange = [each for each in listed if self._only and str(each["owner"]) != self._only]
+        for each in strange:
+            name = str(each["pathSuffix"])
+            if name not in self._told:
+                self._told.add(name)
+                words = (self._path, name, each["owner"], self._only)
+                sys.stderr.write(
+                    "[horae] %s/%s is passed over: it is %s's, not %s's, and everybody may write there\n" % words
+                )
+        return [each for each in listed if each not in strange]
 
     def read(self, entry: str, name: str) -> Optional[bytes]:
         pieces: List[bytes] = []
@@ -204,7 +232,7 @@ class HdfsStore(Store):
         self._hdfs.delete("%s/%s" % (self._path, entry))
 
     def sweep(self) -> List[str]:
-        left = [str(each["pathSuffix"]) for each in self._hdfs.list(self._path)]
+        left = [str(each["pathSuffix"]) for each in self._believed()]
         left = [name for name in left if name.startswith(_TEMPORARY)]
         for name in left:
             self._hdfs.delete("%s/%s" % (self._path, name))
@@ -295,9 +323,9 @@ def register() -> None:
         register_store(scheme, HdfsStore)
 
 
-def _token() -> str:
+def _token(services: "Callable[[], Collection[str]]" = tuple) -> str:
     path = os.environ.get(ENV_TOKEN_FILE)
     if path:
         with open(path) as file:
             return file.read().strip()
-    return os.environ.get(ENV_TOKEN, "") or hdfs_token()
+    return os.environ.get(ENV_TOKEN, "") or hdfs_token(services=services)

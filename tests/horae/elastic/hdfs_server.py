@@ -18,6 +18,8 @@ class Hdfs:
         self.attributes: dict[str, dict[str, str]] = {}
         self.queries: list[dict[str, str]] = []
         self.full = False
+        self.owners: dict[str, str] = {}  #: of what is not alice's
+        self.modes: dict[str, str] = {}  #: of folders that are not 755
         #: answers to come instead of the right ones: (operation, on the DataNode, status, body); status 0 breaks off
         self.trouble: list[tuple[str, bool, int, Any]] = []
         hdfs = self
@@ -83,6 +85,10 @@ class Hdfs:
             self.folders.add(path)
             self.add_parents(path)
             return to.answer(200, {"boolean": True})
+        if operation == "GETHOMEDIRECTORY":
+            return to.answer(200, {"Path": "/user/alice"})
+        if operation == "GETFILESTATUS" and path in self.folders:
+            return to.answer(200, {"FileStatus": {"permission": self.modes.get(path, "755"), "length": 0}})
         if operation == "LISTSTATUS":
             return self.list(to, path)
         if operation in ("GETXATTRS", "SETXATTR") and not self.has(path):
@@ -121,11 +127,13 @@ class Hdfs:
     def list(self, to: Any, path: str) -> None:
         if path not in self.folders:
             return self.missing(to, path)
-        found = [{"pathSuffix": name[len(path) + 1 :], "type": "DIRECTORY", "length": 0} for name in self.folders]
-        found += [
-            {"pathSuffix": name[len(path) + 1 :], "type": "FILE", "length": len(text)}
-            for name, text in self.files.items()
-        ]
+        listed = [(name, "DIRECTORY", 0) for name in self.folders]
+        listed += [(name, "FILE", len(text)) for name, text in self.files.items()]
+        found = [
+            {"pathSuffix": name[len(path) + 1 :], "type": kind, "length": length,
+             "owner": self.owners.get(name, "alice")}
+            for name, kind, length in listed
+        ]  # fmt: skip
         inside = [each for each in found if each["pathSuffix"] and "/" not in str(each["pathSuffix"])]
         names = {f"{path}/{each['pathSuffix']}": each for each in inside}
         return to.answer(200, {"FileStatuses": {"FileStatus": [n for k, n in names.items() if self.has(k)]}})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from horae.elastic.stores import webhdfs
-from horae.elastic.stores.container_tokens import ENV, hdfs_token
+from horae.elastic.stores.container_tokens import ENV, hdfs_token, word_of
 
 
 def number(value: int) -> bytes:
@@ -59,3 +59,25 @@ def test_webhdfs_uses_it_and_a_token_that_was_given_wins(tmp_path: Path, monkeyp
     assert webhdfs._token() == hdfs_token(str(path))
     monkeypatch.setenv(webhdfs.ENV_TOKEN, "given")
     assert webhdfs._token() == "given"
+
+
+def test_of_several_nameservices_each_gets_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a container has them where fs.defaultFS is a mount table: YARN asks every nameservice behind it."""
+    near, far, third = (
+        (b"", b"of-" + name, b"pw", b"HDFS_DELEGATION_TOKEN", service)
+        for name, service in ((b"near", b"127.0.0.1:8020"), (b"far", b"ha-hdfs:far"), (b"third", b"nn3:9000"))
+    )
+    values = {"dfs.nameservices": "near,far,third", "dfs.ha.namenodes.far": "a,b",
+              "dfs.namenode.rpc-address.near": "localhost:8020", "dfs.namenode.http-address.near": "localhost:9870",
+              "dfs.namenode.http-address.far.a": "nn1:9870", "dfs.namenode.http-address.far.b": "nn2:9870",
+              "dfs.namenode.rpc-address.third": "nn3:9000", "dfs.namenode.http-address.third": "nn3:9870"}  # fmt: skip
+    listed = "".join(f"<property><name>{key}</name><value>{value}</value></property>" for key, value in values.items())
+    (tmp_path / "hdfs-site.xml").write_text(f"<configuration>{listed}</configuration>")
+    for name in (webhdfs.ENV_TOKEN, webhdfs.ENV_TOKEN_FILE, webhdfs.ENV_ADDRESS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv(ENV, str(token_file(tmp_path / "container_tokens", RM, near, far, third)))
+    for url, mine in (("hdfs://near/ck", near), ("hdfs://far/ck", far), ("webhdfs://nn2:9870/ck", far),
+                      ("hdfs://nn3:9000/ck", third), ("webhdfs://elsewhere:9870/ck", near)):  # fmt: skip
+        hdfs, _ = webhdfs.locate(url)
+        assert hdfs.identity() == {"delegation": word_of(mine[1:])}, url

@@ -67,6 +67,26 @@ def test_half_uploads_are_swept_and_damage_is_noticed(hdfs: Hdfs) -> None:
     assert second.name in said[0]
 
 
+@pytest.mark.parametrize(("mode", "believed"), [("777", False), ("1777", False), ("775", True), ("755", True)])
+def test_where_everybody_may_write_only_ones_own_checkpoints_are_believed(
+    hdfs: Hdfs, mode: str, believed: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its reader runs what a checkpoint holds: a pickle, say, that somebody put into a folder of everybody's."""
+    store, base = open_store(hdfs.url), "/user/alice/ckpt"
+    own = checkpoints.write(store, 12, 3, {}, fill, lambda: None)
+    planted = checkpoints.write(store, 99, 9, {}, fill, lambda: None)
+    hdfs.folders.add(f"{base}/.tmp-theirs")
+    hdfs.owners |= {f"{base}/{planted.name}": "mallory", f"{base}/.tmp-theirs": "mallory"}
+    hdfs.modes[base] = mode
+    fresh = open_store(hdfs.url)
+    assert checkpoints.marks(fresh) == ([planted, own] if believed else [own])
+    said = capfd.readouterr().err
+    assert (f"{planted.name} is passed over: it is mallory's, not alice's" in said) is not believed
+    assert fresh.sweep() == ([".tmp-theirs"] if believed else [])
+    checkpoints.marks(fresh)
+    assert planted.name not in capfd.readouterr().err, "said once"
+
+
 def test_a_delegation_token_is_read_anew_for_each_request(
     hdfs: Hdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,96 @@
+"""Room for application masters. YARN puts one on any node of its queue's partition, before the workers: a gang that
+takes the memory or cores of all of them never forms.
+
+So while a job waits that has no application yet, what one needs is kept free on the node where that costs least. Not
+on each: that would take GPUs from jobs for masters that come to one node at most. Where it comes to another, a gang
+that it displaced teaches (`room.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from horae.port import TryLater
+from policy.model import Gpus, Health, Node
+from yarn_bridge.clients.queues import CORES, MEMORY, Amounts
+from yarn_bridge.clients.records import NodeReport
+from yarn_bridge.jobs.room import Held, amount, free_gpus, there
+
+_BULK = (MEMORY, CORES)
+_AGAIN_S = 5.0
+
+
+class MasterRoom:
+    """As of the newest look."""
+
+    def __init__(self) -> None:
+        self._nodes: tuple[Node, ...] = ()
+        self._where: Collection[str] = ()
+        self._elsewhere = True  #: a node without GPUs has room; true too before the first look
+
+    def look(
+        self, nodes: tuple[Node, ...], reports: Sequence[NodeReport], master: Held, labels: Collection[str]
+    ) -> None:
+        """`nodes`: those with GPUs, as there is room in them for us; `labels`: of the partitions that masters go to."""
+        inside = [each for each in reports if (each.labels[0] if each.labels else "") in labels]
+        self._nodes, self._where = nodes, {each.host for each in inside if each.gpus}
+        self._elsewhere = any(
+            each.state == "RUNNING"
+            and each.memory_mib - each.memory_used_mib >= master.memory_mib
+            and each.cpus - each.cpus_used >= master.cpus
+            for each in inside
+            if not each.gpus
+        )
+
+    def kept(self, held: Mapping[str, Held], master: Held, size: Amounts) -> tuple[tuple[Node, ...], str]:
+        """The nodes without what one master needs, and which GPUs of jobs of this `size` (with each GPU) that costs,
+        for people; as they are where a node without GPUs has room for it, or none has."""
+        found = [(cost(node, held, master, size), node.name) for node in self._hosts(held, master)]
+        if self._elsewhere or not found:
+            return self._nodes, ""
+        gpus, name = min(found)
+        text = f"{master.memory_mib} MB and {master.cpus} cores of {name} are kept for an application master"
+        return (
+            tuple(_without(each, master) if each.name == name else each for each in self._nodes),
+            f"{text}: {gpus} of its free GPUs cannot be used" if gpus else "",
+        )
+
+    def check(self, job: str, held: Mapping[str, Held], master: Held) -> None:
+        """Raises TryLater where no node would have room for it. `held`: with what the job is about to get."""
+        if not self._elsewhere and not self._hosts(held, master):
+            text = f"no node would have room for its application master ({master.memory_mib} MB) beside its workers"
+            raise TryLater(f"{job}: {text}", retry_after_s=_AGAIN_S)
+
+    def _hosts(self, held: Mapping[str, Held], master: Held) -> list[Node]:
+        return [
+            node
+            for node in self._nodes
+            if node.name in self._where and node.health is Health.UP and _left(node, held, master) is not None
+        ]
+
+
+def cost(node: Node, held: Mapping[str, Held], master: Held, size: Amounts) -> Gpus:
+    """How many GPUs fewer a node with room for a master can give to jobs of this size beside it."""
+    return _possible(node, held, size) - _possible(_without(node, master), held, size)
+
+
+def _left(node: Node, held: Mapping[str, Held], master: Held) -> dict[str, int] | None:
+    """What is free beside it; None where there is no room."""
+    ours = held.get(node.name, Held())
+    left = {what: there(node, what) - amount(ours, what) - amount(master, what) for what in _BULK}
+    return left if min(left.values()) >= 0 else None
+
+
+def _without(node: Node, master: Held) -> Node:
+    return replace(
+        node,
+        cpus=float(there(node, CORES) - master.cpus),
+        memory=(there(node, MEMORY) - master.memory_mib) << 20,
+    )
+
+
+def _possible(node: Node, held: Mapping[str, Held], size: Amounts) -> Gpus:
+    ours = held.get(node.name, Held())
+    bulk = [max(there(node, what) - amount(ours, what), 0) // size[what] for what in _BULK if size.get(what)]
+    return min([free_gpus(node, held), *bulk])
