@@ -1,6 +1,6 @@
 """Does the simulator say what really happens? The demo's arrivals, run for real and simulated with what they measured.
 
-    python benchmarks/reality.py [--seconds 180] [--policy afs-l] [--times 3] [--lives FOLDER]
+    python benchmarks/reality.py [--seconds 180] [--policies max-min,afs-l] [--times 3] [--lives FOLDER]
 
 The seven jobs of the demo (its sweep left out) are trained for real, by the arbiter on a private local cluster whose
 GPUs are slots. Its journal tells what is measured: how fast each job was on how many GPUs, how long a start took until
@@ -162,7 +162,7 @@ def profile(play: Scenario, jobs: Events, events: Events) -> Profile:
 def _paces(play: Scenario, arrival: Arrival, events: Events, warm_s: float, leave_s: float) -> Paces:
     """What part of its law's iterations the job made, by its GPUs: what each start added to its checkpoint, over the
     time from its first iteration until it was asked to leave."""
-    made, due = Counter[int](), Counter[int]()
+    made, due = Counter[float](), Counter[float]()
     begun = asked_s = step = rate = 0.0
     gpus = 0
     for event in events:
@@ -312,23 +312,31 @@ def apart(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--seconds", type=float, default=180.0, help="length of the demo")
-    words.add_argument("--policy", default="afs-l")
-    words.add_argument("--times", type=int, default=3)
+    words.add_argument("--policies", default="max-min,afs-l", help="the arbiter's default, and the demo's")
+    words.add_argument("--times", type=int, default=3, help="real runs under each")
     words.add_argument("--lives", type=Path, metavar="FOLDER", help="what was lived through: kept there, or from there")
     given = words.parse_args()
     play = scenario(given.seconds)
+    found = {
+        policy: both(play, policy, [given.lives and given.lives / f"{policy}-{n + 1}.json" for n in range(given.times)])
+        for policy in given.policies.split(",")
+    }
+    record(Path(__file__), {"seconds": given.seconds, "policies": found})
+
+
+def both(play: Scenario, policy: str, files: Sequence[Path | None]) -> dict[str, Any]:
+    """For real, or as a file tells, and simulated; once for each of them."""
     turns = []
-    for turn in range(given.times):
-        kept = None if given.lives is None else given.lives / f"{turn + 1}.json"
-        life = json.loads(kept.read_text()) if kept is not None and kept.exists() else really(play, given.policy)
-        if kept is not None:
-            kept.write_text(json.dumps(life))
+    for file in files:
+        life = json.loads(file.read_text()) if file is not None and file.exists() else really(play, policy)
+        if file is not None:
+            file.write_text(json.dumps(life))
         measured = profile(play, **life)
-        found = compared(lived(**life), simulated(play, given.policy, measured))
+        found = compared(lived(**life), simulated(play, policy, measured))
         found |= {key: round(getattr(measured, key), 3) for key in ("spawn_s", "warm_s", "leave_s")}
         turns.append(found)
-        print(f"{turn + 1}: {verdict(turns)}", flush=True)
-    record(Path(__file__), {"policy": given.policy, "seconds": given.seconds, **verdict(turns), "turns": turns})
+        print(f"{policy}, {len(turns)}: {verdict(turns)}", flush=True)
+    return {**verdict(turns), "turns": turns}
 
 
 if __name__ == "__main__":
