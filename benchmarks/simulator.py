@@ -4,9 +4,9 @@
 
 The trace is not shipped: any that `horae simulate` reads, with tenants, will do. CPU seconds of this process (the
 machine may be shared), from the first arrival to the last end; reading does not count. Nodes have eight GPUs, as many
-as the jobs' mean load fills to four fifths. Each policy plays the first 500 jobs, then twice as many, until all are
-played or the next part would take more than `--most` seconds (those that have goals: `WHOLE_S`): the rows are its
-growth in jobs, the last is its figure.
+as the jobs' mean load fills to four fifths. Each policy plays the first 50 jobs, then twice as many, until all are
+played or the next part would take more than `--most` seconds (those that have goals: `WHOLE_S`; the first 50:
+`FIRST_S`): the rows are its growth in jobs, the last is its figure.
 
     largest    the tenant with most jobs alone, as a textbook plays it (`--ideal`)
     together   all tenants' jobs on one cluster, likewise
@@ -44,7 +44,8 @@ from horae.sim.traces.model import Trace
 from horae.sim.traces.reading import read
 from policy import catalogue
 
-FIRST, PART = 500, 4000
+FIRST, PART = 50, 4000
+FIRST_S = 60.0  #: CPU seconds that the first jobs may take in any case: every policy has a figure
 #: Policies with goals, and the CPU seconds that each of their simulations may take.
 WHOLE, WHOLE_S = ("fifo", "afs-l"), 120.0
 FULL = 0.8  #: of a cluster, by the mean load
@@ -69,11 +70,12 @@ def played(trace: Trace, policy: str, nodes: int, most_s: float, *, ideal: bool 
     signal.setitimer(signal.ITIMER_PROF, most_s)
     started = time.process_time()
     try:
-        outcome = simulate(trace, settings, {})
-    except _TooLong:
+        try:
+            outcome = simulate(trace, settings, {})
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+    except _TooLong:  # also where the signal comes as the timer is put off
         return None
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
     play_s, jobs = time.process_time() - started, len(trace.jobs)
     return {
         "jobs": jobs,
@@ -90,7 +92,8 @@ def in_jobs(trace: Trace, policy: str, nodes: int, most_s: float, *, ideal: bool
     jobs, whole = FIRST, len(trace.jobs)
     while not rows or (rows[-1]["jobs"] < whole and 2 * rows[-1]["play_s"] < most_s):
         jobs = min(jobs, whole)
-        found = played(replace(trace, jobs=trace.jobs[:jobs]), policy, nodes, most_s, ideal=ideal)
+        enough_s = most_s if rows else max(most_s, FIRST_S)
+        found = played(replace(trace, jobs=trace.jobs[:jobs]), policy, nodes, enough_s, ideal=ideal)
         if found is None:
             break
         rows.append(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,16 @@ def test_numbers_are_found_by_keys_stars_and_last_rows() -> None:
     assert list(_figures.within(result, ("rows", "s"))) == [("", 8.0)]
     assert list(_figures.within(result, ("yes",))) == []
     assert list(_figures.within(result, ("a", "z", "s"))) == []
+
+
+def test_each_thing_that_grows_has_its_own_picture() -> None:
+    jobs = [{"jobs": 10, "gpus": 8, "play_s": 0.1}, {"jobs": 20, "gpus": 8, "play_s": 0.3}]
+    gpus = [{"jobs": 10, "gpus": 8, "play_s": 0.1}, {"jobs": 10, "gpus": 16, "play_s": 0.2}]
+    found = {"largest": {"fifo": jobs, "las": jobs[:1]}, "gpus": {"fifo": gpus}, "provenance": {"machine": {}}}
+    hook = runpy.run_path(str(FOLDER.parent / "docs" / "_hooks" / "benchmarks.py"))
+    assert [curve[:2] for curve in hook["curves"](found)] == [("jobs", "largest fifo"), ("gpus", "gpus fifo")]
+    titles = [line for line in hook["drawn"]("simulator", found) if line.startswith("<title>")]
+    assert titles == [f"<title>simulator: seconds over {axis}, logarithmic</title>" for axis in ("jobs", "gpus")]
 
 
 def test_what_moved_is_told_with_its_direction_and_noise_is_not() -> None:

@@ -22,9 +22,10 @@ commit, say so and are no word to rely on.
 make bench                             all of them, then what moved since the last commit; a worse ratio fails
 ```
 """
-#: A growth curve's rows: what stands on the axis, and the seconds.
-AXES = ("jobs", "n", "tenants")
-SECONDS = ("round_s", "ours_s", "tree_s")
+#: A growth curve's rows: what may stand on the axis (the first of them that grows), and the seconds.
+AXES = ("jobs", "n", "gpus", "tenants")
+SECONDS = ("round_s", "ours_s", "tree_s", "play_s")
+Points = list[tuple[float, float]]
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -57,7 +58,8 @@ def table(numbers: list[tuple[Any, str, float]]) -> list[str]:
 
     def cell(figure: Any, key: str) -> str:
         value = values.get((figure, key))
-        return "" if value is None else f"{value:.4g} {figure.unit}".strip()
+        told = "" if value is None else f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+        return f"{told} {figure.unit}".strip() if told else ""
 
     return [
         "| | " + " | ".join(figure.what for figure in figures) + " |",
@@ -87,25 +89,30 @@ def _provenance(found: dict[str, Any], doubt: str) -> str:
     return f"*{words}. **{doubt[0].upper()}{doubt[1:]}.***" if doubt else f"*{words}.*"
 
 
-def curves(value: Any, name: str = "") -> list[tuple[str, list[tuple[float, float]]]]:
-    """(name, points) of every list of rows that has an axis and seconds."""
+def curves(value: Any, name: str = "") -> list[tuple[str, str, Points]]:
+    """(axis, name, points) of every list of rows that has an axis and seconds."""
     if isinstance(value, dict):
-        return [curve for key, inner in value.items() for curve in curves(inner, key if key != "rows" else name)]
+        within = ((" ".join(filter(None, (name, key if key != "rows" else ""))), inner) for key, inner in value.items())
+        return [curve for key, inner in within for curve in curves(inner, key)]
     if not isinstance(value, list) or not value or not isinstance(value[0], dict):
         return []
-    axis = next((a for a in AXES if a in value[0]), None)
+    axis = next((a for a in AXES if len({row.get(a) for row in value}) > 1), None)
     seconds = next((s for s in SECONDS if s in value[0]), None)
     if axis is None or seconds is None:
         return []
     points = [(float(row[axis]), float(row[seconds])) for row in value if row.get(axis) and row.get(seconds)]
-    return [(name, points)] if len(points) > 1 else []
+    return [(axis, name, points)] if len(points) > 1 else []
 
 
 def drawn(name: str, found: dict[str, Any]) -> list[str]:
-    """Seconds over size, both logarithmic, as a picture in the page itself."""
+    """A picture for each thing that grows."""
     lines = curves({key: value for key, value in found.items() if key != "provenance"})
-    if not lines:
-        return []
+    axes = dict.fromkeys(axis for axis, _, _ in lines)
+    return [line for axis in axes for line in picture(name, axis, [(curve, p) for a, curve, p in lines if a == axis])]
+
+
+def picture(name: str, axis: str, lines: list[tuple[str, Points]]) -> list[str]:
+    """Seconds over size, both logarithmic, as a picture in the page itself."""
     from math import log10
 
     xs = [log10(x) for _, points in lines for x, _ in points]
@@ -124,11 +131,12 @@ def drawn(name: str, found: dict[str, Any]) -> list[str]:
     ]
     labels = [
         f'<text x="60" y="238">{10**left:g}</text>',
+        f'<text x="320" y="238" text-anchor="middle">{axis}</text>',
         f'<text x="580" y="238" text-anchor="end">{10**right:g}</text>',
         f'<text x="56" y="222" text-anchor="end">{10**low:.2g} s</text>',
         f'<text x="56" y="36" text-anchor="end">{10**high:.2g} s</text>',
     ]
-    title = f"{name}: seconds over size, logarithmic"
+    title = f"{name}: seconds over {axis}, logarithmic"
     return [
         f'<svg viewBox="0 0 600 245" role="img" aria-label="{title}" font-size="11" fill="currentColor">',
         f"<title>{title}</title>",

@@ -189,7 +189,7 @@ def _on_bad_days(plan: Plan, faults: str, broken: str | None) -> tuple[FaultyOut
         raise BadInput(what, field="--faults", value=faults, remedy="leave one of them out")
     run = FaultyRun(trace, settings, table, rule, plan.skip_bad)
     outcome = run.play(run.schedule(faults))
-    return (outcome if outcome.broken is None else run.shrunk(outcome)), trace.malformed
+    return (outcome if outcome.broken is None else run.shrunk(outcome)), trace.remarks
 
 
 def _show(result: dict[str, Any]) -> None:

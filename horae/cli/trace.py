@@ -143,7 +143,7 @@ def _done(lines: TraceLines, as_json: bool, out: Path | None) -> None:
 
 
 def _tell(lines: TraceLines) -> None:
-    for bad in lines.malformed:
+    for bad in lines.remarks:
         print(f"{lines.path}:{bad.line}: {bad.column}: {bad.what}: {bad.value}", file=sys.stderr)
 
 

@@ -41,7 +41,7 @@ class Plan:
         return hash((self.trace, self.cluster, self.policy, self.seed))
 
     def run(self, *, keep_changes: bool = False) -> tuple[Simulated, tuple[BadRow, ...]]:
-        """The outcome, and the rows that were left out. `keep_changes`: who held how many GPUs when, too.
+        """The outcome, and the rows that were left out or are doubtful. `keep_changes`: who held how many GPUs when.
 
         Raises BadInput, PolicyFailed, OSError.
         """
@@ -49,7 +49,7 @@ class Plan:
         outcome = simulate(
             trace, settings, table, engine=self.engine, skip_bad=self.skip_bad, keep_changes=keep_changes
         )
-        return outcome, trace.malformed
+        return outcome, trace.remarks
 
     def read(self) -> tuple[Trace, Settings, Table]:
         """Its files. Raises BadInput, OSError."""

@@ -98,8 +98,9 @@ def train(options: argparse.Namespace) -> int:
         checkpoint_every_s=options.checkpoint_every_s,
         log_every_s=options.log_every_s,
     )
-    slept_until = time.monotonic()
+    slept_until = 0.0  # what comes before the first step is no part of it
     for step in training:
+        slept_until = slept_until or time.monotonic()
         total, loss, samples = [np.zeros_like(each) for each in optimizer.weights], 0.0, 0
         for part in step.micro_batches():
             part_loss, gradient = loss_and_gradient(optimizer.weights, x[part.indices], y[part.indices])

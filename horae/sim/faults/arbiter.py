@@ -15,7 +15,7 @@ from horae.arbiter.core import Core, Stage
 from horae.arbiter.decide.policy_runner import Answer, Question
 from horae.arbiter.driver import Driver
 from horae.arbiter.execute.executor import Executor
-from horae.arbiter.observe.measurements import ReadLog
+from horae.arbiter.observe.measurements import Profiles, ReadLog
 from horae.config import Config
 from horae.journal import Clock, Draft, Event, events
 from horae.journal.codec import plain, text
@@ -32,7 +32,7 @@ from horae.sim.faults.hazards import Hazards
 from horae.sim.faults.schedule import FaultKind
 from horae.sim.faults.watch import InvariantBroken
 from horae.spec import JobSpec
-from policy.model import EMPTY, Allocation, JobName, Seconds
+from policy.model import Allocation, JobName, Seconds
 
 #: Events that a journal has when its next writer stores its ledger in their place.
 COMPACTED_AT = 500
@@ -216,24 +216,21 @@ class FaultyConnection:
         return more
 
 
-class _Lies(WorldProgress):
-    """How far jobs are, unless one lies."""
+#: How an arbiter learns what jobs do, from those that are active and the clock.
+Learning = Callable[[Mapping[JobName, SimulatedJob], Callable[[], Seconds]], Profiles]
+
+
+class _Lies:
+    """What is learnt of jobs, unless one lies."""
 
     def __init__(
-        self,
-        active: Mapping[JobName, SimulatedJob],
-        now_s: Callable[[], Seconds],
-        hazards: Hazards,
-        lies: dict[str, Any],
+        self, told: Profiles, active: Mapping[JobName, SimulatedJob], hazards: Hazards, lies: dict[str, Any]
     ) -> None:
-        super().__init__(active, now_s)
-        self._hazards, self._lies = hazards, lies
-
-    def read_s(self) -> Mapping[JobId, Seconds]:
-        return EMPTY
+        self._told, self._active, self._hazards, self._lies = told, active, hazards, lies
+        self.read_s, self.restore = told.read_s, told.restore
 
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
-        told = dict(super().update(observation, read_log))
+        told = dict(self._told.update(observation, read_log))
         now_s = self._hazards.now_s
         running = sorted(job for job in told if self._lies.get(job, 0.0) <= now_s and self._active[job].allocation)
         if running and (fault := self._hazards.lie()) is not None:
@@ -277,6 +274,7 @@ class ArbiterLife:
     broken: BrokenRule | None = None
     never: JobName | None = None
     step_s: Seconds = 0.0  #: the wall clock of its host is ahead by
+    learning: Learning = WorldProgress
     core: Core = field(init=False)
     connection: FaultyConnection = field(init=False)
     _driver: Driver = field(init=False)
@@ -289,7 +287,8 @@ class ArbiterLife:
         journal = KeptJournal(clock, self.disk, self.hazards, drops_intents=self.broken is BrokenRule.NO_INTENT)
         self.core = Core(self.config, journal, standard())
         self.connection = FaultyConnection(self.cluster, self.disk, self.hazards, self.broken)
-        executor = Executor(self.connection, _Lies(self.active, now_s, self.hazards, self.lies), now_s)
+        profiles = _Lies(self.learning(self.active, now_s), self.active, self.hazards, self.lies)
+        executor = Executor(self.connection, profiles, now_s)
         self._driver = Driver(self.core, executor, _Unfair(self.asked, self.never))
 
     @property

@@ -24,18 +24,20 @@ class FaultyCluster(SimPort):
         cluster: Cluster,
         later: Callable[[Seconds, Callable[[], None]], None],
         *,
+        spawn_s: Seconds = 0.0,
         leave_s: Seconds = 0.0,
         forgetful: bool = False,
     ) -> None:
-        """`later` does something in so many seconds; `leave_s`: how long a job that is asked to leave holds its GPUs;
-        `forgetful`: jobs start anew, whatever they have kept."""
+        """`later` does something in so many seconds; `spawn_s`: how long a job that is started does not run yet;
+        `leave_s`: how long a job that is asked to leave holds its GPUs; `forgetful`: jobs start anew, whatever they
+        have kept."""
         super().__init__(world, cluster)
         self.down: set[NodeName] = set()
         self.invariants = Invariants(dict(self._gpus))
         self._kept: dict[JobId, float] = {}  #: iterations of the newest complete checkpoint
         self._lost: set[JobId] = set()
         self._forgetful = forgetful
-        self._later, self._leave_s = later, leave_s
+        self._later, self._spawn_s, self._leave_s = later, spawn_s, leave_s
         self._leaving: set[JobId] = set()
 
     def observe(self) -> Observation:
@@ -45,9 +47,16 @@ class FaultyCluster(SimPort):
 
     def _shown(self, job: JobId, known: KnownJob) -> ObservedJob:
         shown = super()._shown(job, known)
-        if job in self._leaving and shown.state is JobState.RUNNING:
-            return replace(shown, state=JobState.STOPPING)
+        if shown.state is JobState.RUNNING:
+            return self._shown_running(shown)
         return replace(shown, state=JobState.LOST) if job in self._lost and shown.state.startable else shown
+
+    def _shown_running(self, shown: ObservedJob) -> ObservedJob:
+        if shown.id in self._leaving:
+            return replace(shown, state=JobState.STOPPING)
+        if self.now_s < shown.since_s + self._spawn_s:
+            return replace(shown, state=JobState.STARTING)
+        return replace(shown, since_s=shown.since_s + self._spawn_s) if self._spawn_s else shown
 
     def runs_on(self, allocation: Allocation, *, beside: JobId) -> bool:
         """Whether another job holds GPUs that this allocation cannot have beside it."""

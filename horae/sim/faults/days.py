@@ -11,10 +11,10 @@ from typing import Any
 from horae.config import Config
 from horae.journal import JournalStopped, events
 from horae.journal.events import HORAE
-from horae.sim.engine.arbiter import submission
+from horae.sim.engine.arbiter import WorldProgress, submission
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
-from horae.sim.faults.arbiter import ArbiterLife, BrokenRule, KeptDisk
+from horae.sim.faults.arbiter import ArbiterLife, BrokenRule, KeptDisk, Learning
 from horae.sim.faults.cluster import FaultyCluster
 from horae.sim.faults.hazards import ArbiterKilled, Hazards
 from horae.sim.faults.schedule import FaultKind, PlannedFault
@@ -39,10 +39,13 @@ class BadDays:
         broken: BrokenRule | None,
         config: Config,
         restarts_s: tuple[Seconds, Seconds] = RESTARTS_S,
+        spawn_s: Seconds = 0.0,
         leave_s: Seconds = 0.0,
+        learning: Learning = WorldProgress,
     ) -> None:
+        """`spawn_s`, `leave_s`: see `FaultyCluster`; `learning`: how the arbiter learns what jobs do."""
         self._asked, self._world, self._broken = asked, world, broken
-        self._restarts_s = restarts_s
+        self._restarts_s, self._learning = restarts_s, learning
         self._config = config
         self._arrivals, self._schedule = deque(arrivals), deque(schedule)
         self._runs = list(arrivals)
@@ -50,7 +53,9 @@ class BadDays:
         cluster = asked.settings.cluster
         self.hazards = Hazards()
         forgetful = broken is BrokenRule.OLD_CHECKPOINT
-        self.cluster = FaultyCluster(world, cluster, self.hazards.later, leave_s=leave_s, forgetful=forgetful)
+        self.cluster = FaultyCluster(
+            world, cluster, self.hazards.later, spawn_s=spawn_s, leave_s=leave_s, forgetful=forgetful
+        )
         self.rounds = 0
         self._door: deque[SimulatedJob] = deque()  #: jobs that the arbiter has not taken yet
         self._taken: dict[JobName, SimulatedJob] = {}  #: and that have not ended
@@ -168,7 +173,7 @@ class BadDays:
         try:
             return ArbiterLife(
                 self._asked, self._config, self.cluster, self.hazards, self._disk, self._taken, self._lies,
-                self._broken, never, self._step_s,
+                self._broken, never, self._step_s, self._learning,
             )  # fmt: skip
         except JournalStopped:
             self._start_s = max(self.hazards.now_s + AGAIN_S, self.hazards.full_until_s)  # in vain before

@@ -35,6 +35,8 @@ class TraceLines:
         self.path = path
         self.skip_bad = skip_bad
         self.malformed: list[BadRow] = []
+        #: What is read as it stands and may be another thing than it seems.
+        self.doubtful: list[BadRow] = []
         #: Names of the columns and what separates them, once a header was read: for words about raw bytes.
         self.names: Sequence[str] = ()
         self.separator: str | None = ","
@@ -43,7 +45,7 @@ class TraceLines:
         """Raise `bad`, or note it where the caller asked to go on."""
         if not self.skip_bad:
             raise bad
-        self.malformed.append(BadRow(bad.line or 0, bad.column, bad.what, str(bad.value)))
+        self.malformed.append(_row(bad))
         if len(self.malformed) > MOST_MALFORMED:
             raise Malformed(
                 self.path,
@@ -52,6 +54,15 @@ class TraceLines:
                 f"more than {MOST_MALFORMED:,} rows are malformed, at last",
                 bad.value,
             )
+
+    def doubt(self, bad: Malformed) -> None:
+        """Note what nobody can tell from the file."""
+        self.doubtful.append(_row(bad))
+
+    @property
+    def remarks(self) -> tuple[BadRow, ...]:
+        """What whoever reads the file is to be told."""
+        return (*self.malformed, *self.doubtful)
 
     def __iter__(self) -> Iterator[Line]:
         """Raises Malformed for bytes that are no text, OSError where the file cannot be read."""
@@ -99,6 +110,10 @@ class TraceLines:
         position = len(raw[: raw.index(b"\0")].decode(errors="replace").split(self.separator)) - 1
         position = max(position, 0)  # white space alone has no fields
         return self.names[position] if position < len(self.names) else f"field {position + 1}"
+
+
+def _row(bad: Malformed) -> BadRow:
+    return BadRow(bad.line or 0, bad.column, bad.what, str(bad.value))
 
 
 def opened(path: Path) -> IO[bytes]:

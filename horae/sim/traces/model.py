@@ -73,6 +73,8 @@ class Trace:
     columns: Mapping[str, str] = field(default_factory=dict, compare=False)
     #: Its file.
     where: str = field(default="", compare=False)
+    #: Rows that were left out, and those that may be other than they seem.
+    remarks: tuple[BadRow, ...] = field(default=(), compare=False)
 
     def skipped(self) -> dict[str, int]:
         """All that was left out, by reason: the `skipped` of results."""

@@ -60,7 +60,8 @@ def read(path: Path, form: str = "ours", *, skip_bad: bool = False) -> Trace:
         jobs.append(job)
     if form != "ours":
         jobs = _from_zero(jobs)
-    return Trace(tuple(jobs), tuple(lines.malformed), dict(found.left_aside), found.columns, str(path))
+    aside = dict(found.left_aside)
+    return Trace(tuple(jobs), tuple(lines.malformed), aside, found.columns, str(path), lines.remarks)
 
 
 def _from_zero(jobs: list[TraceJob]) -> list[TraceJob]:

@@ -110,8 +110,9 @@ class Table:
         by_hand: bool = False,
     ) -> None:
         """`separator` None: white space. `names`: from the number of fields of the first row. `comment`: what begins
-        a line that is none, which counts as header. `by_hand`: the last line may lack its end, as people leave it; what
-        programs write has one, unless it was cut. Raises Malformed for a header that lacks what is `needed`.
+        a line that is none, which counts as header. `by_hand`: where the last line lacks its end, as people leave it,
+        that is told and the line is read; what programs write has one, unless it was cut. Raises Malformed for a
+        header that lacks what is `needed`.
         """
         self.lines, self.separator = lines, separator
         self._fold, self._comment, self._by_hand = fold_case, comment, by_hand
@@ -185,8 +186,8 @@ class Table:
                 values = self._split(line)
                 if len(values) != width:
                     raise self._uneven(line, len(values))
-                if not (line.whole or self._by_hand):
-                    raise self._cut(line)
+                if not line.whole:
+                    self._without_end(line)
             except Malformed as bad:
                 self.lines.refuse(bad)
                 continue
@@ -214,7 +215,11 @@ class Table:
                 what += " (the file is cut)"
         return Malformed(self.lines.path, line.number, column or f"field {fields + 1}", what, line.text, remedy=ROW)
 
-    def _cut(self, line: Line) -> Malformed:
+    def _without_end(self, line: Line) -> None:
+        """Raises Malformed where only a cut leaves a line so."""
         *_, before, last = self.lines.names
         what = "the last line has no end: the dump is cut, or its newline is missing"
-        return Malformed(self.lines.path, line.number, last or before, what, line.text, remedy=ROW)
+        bad = Malformed(self.lines.path, line.number, last or before, what, line.text, remedy=ROW)
+        if not self._by_hand:
+            raise bad
+        self.lines.doubt(bad)

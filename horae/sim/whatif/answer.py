@@ -58,7 +58,7 @@ def from_sacct(
     cluster = question.cluster or replay.cluster_of(past.held)
     if question.policies and past.jobs and cluster is not None:
         answer |= _replayed(past, cluster, question, play, told)
-    return answer, lines.malformed
+    return answer, lines.remarks
 
 
 def from_journal(

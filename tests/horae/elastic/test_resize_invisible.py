@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -20,8 +21,6 @@ def trainer(job: ExecJob, hidden: int, micro: int | None = None) -> None:
     words += ["--sample-ms", "0.2", "--log-every-s", "0", "--global-batch", "50", "--rate", "0.1"]
     job.spec["command"] = words + (["--max-micro-batch", str(micro)] if micro else [])
     job.spec["env"] = {**job.spec["env"], "OMP_NUM_THREADS": "1"}  # type: ignore[dict-item]
-    import json
-
     (job.path / "spec.json").write_text(json.dumps(job.spec))
 
 
@@ -58,6 +57,18 @@ def test_a_resized_run_has_the_loss_curve_of_an_unresized_one(exec_job: Make, hi
     assert [resized[step] for step in resized] == pytest.approx([reference[step] for step in reference], abs=1.01e-4)
     assert reference[STEPS] < 0.5 * reference[1]
     assert weights(moved) == pytest.approx(weights(still), rel=1e-9, abs=1e-12)
+
+
+def test_no_step_takes_less_than_its_gpu_would(exec_job: Make) -> None:
+    """Loading before the first one is no credit: its line would tell of a faster GPU than there is."""
+    job = exec_job("", "slept")
+    trainer(job, 0)
+    job.spec["command"] = [*job.spec["command"], "--sample-ms", "2"]  # type: ignore[misc]
+    (job.path / "spec.json").write_text(json.dumps(job.spec))
+    run(job, [2, 2, 2, 2])
+    took_s = [float(each) for each in re.findall(r"iter_s=(\S+)", job.log)]
+    assert len(took_s) == STEPS
+    assert min(took_s) >= 0.0499  # of 25 samples each
 
 
 def weights(job: ExecJob) -> Any:

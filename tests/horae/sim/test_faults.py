@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from horae.arbiter.observe.measurements import SdkProfiles
 from horae.port import JobState
-from horae.sim.engine.asking import Settings
+from horae.sim.engine.arbiter import config_of
+from horae.sim.engine.asking import AskedPolicy, Settings
 from horae.sim.engine.cluster import cluster_of
 from horae.sim.engine.restarts import constant
 from horae.sim.engine.workload import Workload, runs
 from horae.sim.engine.world import SimulatedWorld
 from horae.sim.faults.arbiter import BREAKS, BrokenRule
 from horae.sim.faults.cluster import FaultyCluster
+from horae.sim.faults.days import BadDays
 from horae.sim.faults.run import FaultyRun
 from horae.sim.faults.schedule import FaultKind, PlannedFault, read_schedule
 from horae.sim.faults.shrink import shortest
@@ -88,6 +92,48 @@ def test_a_job_that_leaves_holds_its_gpus_until_it_has_left() -> None:
     left()
     (shown,) = port.observe().jobs
     assert (by_s, shown.state, dict(shown.allocation), run.done) == (5.0, JobState.STOPPED, {}, done)
+
+
+def test_a_job_that_is_started_runs_a_moment_later_and_its_log_says_how_fast() -> None:
+    (node,) = (nodes := cluster_of("v100:1x4")).nodes
+    world = SimulatedWorld(Throughput(nodes), constant(0.0), first_s=7.0)
+    port = FaultyCluster(world, nodes, lambda _by_s, _deed: None, spawn_s=2.0)
+    (run,) = runs(Trace((TraceJob("slow", 0.0, 4, 100.0),)), Workload(nodes, Throughput(nodes), {}), None)
+    world.jobs["slow"] = run
+    port.submit("slow", JobSpec("slow", ("train",), run.plain.gpus))
+    port.start("slow", {node.name: 4}, 1)
+    told, states = SdkProfiles(every_s=1.0), []
+    for now_s in (1.0, 3.0, 57.0):
+        port.now_s = now_s
+        (shown,) = (seen := port.observe()).jobs
+        measured = told.update(seen, port.read_log)
+        states.append((shown.state, shown.since_s, sorted(measured)))
+    assert states == [(JobState.STARTING, 0.0, []), (JobState.RUNNING, 2.0, []), (JobState.RUNNING, 2.0, ["slow"])]
+    learnt = measured["slow"]
+    assert (learnt.done, learnt.total, dict(learnt.rates)) == (200.0, 400.0, {"v100": {4: pytest.approx(4.0)}})
+
+
+def test_an_arbiter_may_learn_speeds_as_it_learns_them_of_real_jobs() -> None:
+    """It is told none, and has read each when a job that ran is asked to leave for another shape."""
+    settings = Settings.of(cluster_of("v100:1x4"), "afs-l", {}, restart_s=1.0)
+    cluster, speeds = settings.cluster, Throughput(settings.cluster)
+    trace = Trace(tuple(TraceJob(f"j{n}", 30.0 * n, 2, 200.0, min_gpus=1, max_gpus=4) for n in range(4)))
+    jobs = runs(trace, Workload(cluster, speeds, {}), None)
+    for each in jobs:
+        each.real, each.plain = each.plain, replace(each.plain, throughput={}, provenance={})
+    learnt: list[SdkProfiles] = []
+
+    def learning(*_: object) -> SdkProfiles:
+        learnt.append(SdkProfiles(every_s=1.0))
+        return learnt[-1]
+
+    world = SimulatedWorld(speeds, constant(1.0))
+    config = config_of(settings, {"tick_s": 5.0})
+    days = BadDays(AskedPolicy(settings, speeds), world, jobs, (), None, config, learning=learning)
+    days.play()
+    assert all(each.finished_s is not None for each in jobs)
+    assert any(each.resizes for each in jobs)
+    assert len(learnt) == 1
 
 
 def test_a_clock_that_jumps_makes_no_stop_look_old() -> None:

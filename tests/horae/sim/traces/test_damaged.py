@@ -72,13 +72,30 @@ def test_damage_anywhere_is_told_or_passed_over(form: str, data: st.DataObject) 
 
 @pytest.mark.parametrize("form", sorted(FORMS.keys() - {"ours", "philly"}))
 def test_what_a_program_wrote_and_was_cut_in_its_last_number_is_refused(form: str, tmp_path: Path) -> None:
-    """`60` that lost its end is a good `6`. (Ours are written by hand too, and the list of Philly's log has an end.)"""
+    """`60` that lost its end is a good `6`. (The list of Philly's log has an end.)"""
     path, text = tmp_path / "t", SEEDS[form]
     path.write_text(text.removesuffix("\n"))
     last = text.count("\n")
     with pytest.raises(Malformed, match=rf":{last}: \w+: the last line has no end: the dump is cut"):
         read(path, form)
     assert [bad.line for bad in read(path, form, skip_bad=True).malformed] == [last]
+
+
+@pytest.mark.parametrize(
+    ("words", "more"), [(["simulate"], ["--cluster", "v100:1x8", "--policy", "fifo"]), (["trace", "describe"], [])]
+)
+def test_a_last_line_of_ours_without_its_end_is_read_and_told(
+    words: list[str], more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may have been written by hand: `60` and the beginning of `600` look the same."""
+    path = tmp_path / "t.csv"
+    path.write_text("submitted,duration,gpus\n0,60,1\n5,60,1\n")
+    code, whole, err = said(capsys, *words, str(path), *more, "--json")
+    assert (code, err) == (0, "")
+    path.write_text("submitted,duration,gpus\n0,60,1\n5,60,1")
+    code, out, err = said(capsys, *words, str(path), *more, "--json")
+    assert (code, json.loads(out)["jobs"]) == (0, json.loads(whole)["jobs"])
+    assert f"{path}:3: gpus: the last line has no end" in err
 
 
 @pytest.mark.parametrize("form", sorted(FORMS.keys() - {"philly"}))
