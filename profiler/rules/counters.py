@@ -39,6 +39,8 @@ _EPOCHS = re.compile(r"(?i)(?:train(?:ing)?\s+)?epochs?(?:\s+progress)?\s*")
 #: `100: ...`, `100 | ...`: the text begins with a counter.
 _ROW = re.compile(rf"\s*{INT}\s+{INT}\s+[A-Za-z]")
 _STEPS_DONE = re.compile(rf"(?i)\s*(?:after\s+)?{INT}\s+(?:steps|updates|iterations|iters|batches)\b")
+#: `step 0]`: a counter that a bracket closes behind.
+_BRACKETED = re.compile(rf"[^\[\]{INT}]*{INT}\s*\]")
 _LEADS = re.compile(rf"\s*{INT}(?:\s*[:|,-]|\t)")
 
 
@@ -261,6 +263,14 @@ class Line:
         """How many samples were seen."""
         return next((m for m in self.marks if m.what == "seen"), None)
 
+    @cached_property
+    def staged(self) -> Mark | None:
+        """A named counter without a total in a bracket that closes before another with one."""
+        named = [m for m in self.marks if m.what == "iteration" and m.meaning is not None]
+        if len(named) != 2 or named[0].total is not None or named[1].total is None:
+            return None
+        return named[0] if _BRACKETED.match(self.body, self.body.find(named[0].key)) else None
+
     @property
     def done(self) -> bool:
         """Whether it begins with a count of steps: `100 updates done, loss 2.31`."""
@@ -324,6 +334,11 @@ def _as_seen(line: Line) -> None:
         line.seen.what, line.seen.meaning = "iteration", Meaning("iteration", unit="sample")
 
 
+def _as_counting(line: Line) -> None:
+    if line.staged is not None:
+        line.staged.what, line.staged.meaning = "skip", None
+
+
 def _as_it_is(line: Line) -> None:
     pass
 
@@ -337,6 +352,12 @@ class Count:
 
 
 COUNTS = (
+    Count(
+        lambda line: line.staged,
+        _as_counting,
+        "of two counters the one with a total counts: the other, in a bracket before it, numbers a stage",
+        "[15-5 / step 0] Epoch 1, Itrs 10/29900, Loss=1.4094",
+    ),
     Count(
         lambda line: line.sized,
         _as_leading,

@@ -13,7 +13,7 @@ from functools import cached_property
 from profiler.rules.counters import VALUES
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field
-from profiler.rules.words import words_of
+from profiler.rules.words import side_of, words_of
 from profiler.text.tokens import DEC, INT
 
 TIMES = frozenset(
@@ -107,6 +107,14 @@ class Said:
         self.held_count = any(m.meaning is not None and m.meaning.validation for m in counters)
 
     @property
+    def sums_up(self) -> bool:
+        """Whether it tells of an epoch a number of held-out data, with a name that no word explains."""
+        if self.epoch is None or self.counted:
+            return False
+        named = [m.key for m in self.marks if m.what == "" and m.kind == DEC and m.separated]
+        return any(side_of(key) == "validation" for key in named)
+
+    @property
     def held_out(self) -> bool:
         return self.side == "validation"
 
@@ -119,7 +127,7 @@ class Said:
 
     @property
     def is_epoch_head(self) -> bool:
-        short = self.epoch is not None and not self.counted and len(self.body) < 80
+        short = self.epoch is not None and not self.counted and len(self.body) < 80 and not self.sums_up
         return short and _EPOCH_HEAD.match(_DECORATED.sub("", self.body)) is not None
 
 
@@ -188,6 +196,12 @@ KINDS = (
         "epoch",
         "an epoch and a time",
         "epoch 3 took 61.5 s",
+    ),
+    Reading(
+        lambda s: s.sums_up,
+        "epoch",
+        "a number of held-out data beside an epoch is told at its end",
+        "Epoch: 01, Test IoU: 0.6501",
     ),
     Reading(
         lambda s: s.is_header and s.epoch is not None,

@@ -21,6 +21,9 @@ _STEPS_TOOK = re.compile(rf"(?i)\s?{_STEP_WORDS}\s?\)\s*[:=]?\s*")
 #: "time per 100 steps: 42.2", "secs/100 iters = 42.2"
 _PER_STEPS = re.compile(rf"(?i)[ -]?{_STEP_WORDS}\s*(?:\([a-z]+\))?\s*[:=]?\s*")
 _TIME_PER = re.compile(r"(?i)\b(?:time|secs?|seconds|took|duration)\b.*(?:per|for|every|last|/)$")
+#: What stands between a value before and a value now.
+_BECOMES = frozenset(("->", "-->", "--->", "=>", "==>", "→"))
+_TOLD_VALUES = frozenset(("loss", "part", "accuracy", "validation_loss", "validation_accuracy"))
 #: What stands between a counter and its total, in the languages that the lexicon knows.
 OF = frozenset(
     (
@@ -109,6 +112,9 @@ class Place:
 
 def _is_total(m: Mark, p: Place) -> bool:
     m.what = "total"
+    if p.right == "/" and p.previous.what in ("unnamed", "bracket"):
+        p.previous.what = "skip"  # 12/24/2024: three numbers are a date, no counter
+        return True
     if p.previous.total is None and p.previous.what not in ("total", "skip"):
         p.previous.total = m
     return True
@@ -122,6 +128,15 @@ def _is_second_rate(m: Mark, p: Place) -> bool:
 
 def _is_end_of_range(m: Mark, p: Place) -> bool:
     p.previous.token, p.previous.at = m.token, m.at
+    m.what = "skip"
+    return True
+
+
+def _is_news(m: Mark, p: Place) -> bool:
+    """Of a value before and a value now the latter counts."""
+    before = p.previous
+    before.token, before.at, before.kind = m.token, m.at, m.kind
+    before.negative, before.constant, before.scale = m.negative, m.constant, m.scale
     m.what = "skip"
     return True
 
@@ -202,6 +217,11 @@ PLACES = (
     Stand(lambda m, p: p.bare in OF, _is_total, "step 3/10"),
     Stand(lambda m, p: p.bare == "|" and p.right[:1] == "]" and p.opened, _is_total, "Epoch: [1 | 164] loss 2.31"),
     Stand(lambda m, p: p.left == "-" and p.previous.kind == m.kind == INT, _is_end_of_range, "steps 12-20"),
+    Stand(
+        lambda m, p: p.bare in _BECOMES and p.previous.what in _TOLD_VALUES,
+        _is_news,
+        "epoch 3 val_loss: 0.31 --> 0.29",
+    ),
     Stand(lambda m, p: m.unit in TIME_UNITS and p.bare == "(", _is_apart, "loss 2.31 (0.5 s)"),
     Stand(
         lambda m, p: p.bare == "(" and p.left[:2].lstrip()[:1] == "(" and (p.closes or m.unit),

@@ -123,8 +123,8 @@ class Boundaries:
             return AGAIN if own_epoch is None and iteration < last else GOES_ON
         if iteration == last:
             return self._ended(series) if self.resumed and row.rank is None else GOES_ON
-        if epoch is None and not self.starts and _was_full(series, last):
-            return AGAIN
+        if stood[0] is None and not self.explained and _was_full(series, last):
+            return AGAIN  # before the first epoch that is told, too
         if row.rank is None and not self.explained:
             return self._fell(series, epoch, iteration, last)
         return self._ended(series)

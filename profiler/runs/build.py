@@ -96,14 +96,19 @@ def build(run: Open) -> Run:
 def _as_it_counts(lead: Series, counted: Counted, points: list[Point]) -> tuple[Counted, list[Point]]:
     """The counter and the points, where what leads counts nothing, epochs, or samples."""
     if _stands_still(lead):
-        return Counted(per_epoch=counted.per_epoch), list(map(_uncounted, points))
+        return Counted(per_epoch=counted.per_epoch), _uncounted(points)
     if _is_of_epochs(lead):
         return Counted(), list(map(_of_epochs, points))
     return counted, list(map(_of_samples, points)) if counted.unit == "sample" else points
 
 
-def _uncounted(point: Point) -> Point:
-    return point if point.iteration is None else replace(point, iteration=None, step_s=None)
+def _uncounted(points: list[Point]) -> list[Point]:
+    """The points without their index. Of what one process told at one place the last one printed stands: a mean of
+    them was never printed."""
+    told = [p if p.iteration is None else replace(p, iteration=None, step_s=None) for p in points]
+    newest = {(p.kind, p.epoch, p.rank, p.trial): i for i, p in enumerate(told) if p.losses}
+    kept = set(newest.values())
+    return [replace(p, redrawn=True) if p.losses and i not in kept else p for i, p in enumerate(told)]
 
 
 def _of_samples(point: Point) -> Point:
@@ -168,11 +173,12 @@ def _up_to_date(counted: Counted, lead: Series | None, run: Open) -> Counted:
 def _stands_still(lead: Series) -> bool:
     """Whether what was taken for a counter is 0 epoch after epoch: `( 0 , 0 ): loss: 5.2`; or stood once above many
     lines of values, as `step: 30` of a configuration does."""
-    alike = lead.count > FROM_ONE and lead.first_iteration == lead.last_iteration
-    if alike and (lead.plan.iteration is None or not (lead.bar or lead.total)):
-        return lead.last_epoch == lead.first_epoch and not lead.positions_of_rank.keys() - {None}
-    still = lead.first_iteration == lead.last_iteration == lead.interval == 0
-    return still and lead.total is None and lead.count >= STILL and lead.last_epoch != lead.first_epoch
+    if lead.first_iteration != lead.last_iteration or (lead.total is not None and lead.plan.iteration is not None):
+        return False
+    if lead.last_epoch != lead.first_epoch:
+        return lead.first_iteration == lead.interval == 0 and lead.count >= STILL
+    ranked = lead.positions_of_rank.keys() - {None}
+    return lead.count > FROM_ONE and not ranked and not (lead.bar and lead.plan.iteration is not None)
 
 
 def _first_iteration(cast: Cast, lead: Series, scope: Scope) -> float | None:

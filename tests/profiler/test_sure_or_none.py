@@ -244,3 +244,47 @@ def test_a_bare_number_before_the_name_of_a_loss_counts() -> None:
 def test_a_value_glued_to_its_name() -> None:
     run = alone([f"EPOCH[{e}/1000] loss{falling(e):.3f}-|Sample:1.23|" for e in range(1, 9)])
     assert run["loss"]["last"] == [8, pytest.approx(falling(8), abs=1e-3)]
+
+
+def test_a_date_behind_a_bar_is_no_counter() -> None:
+    bar = "Training steps:  5%|#  | {k}/20 [0{k}:05<39:35, 65.1s/it, loss=nan]12/24/2024 16:6{k}:44 - hello"
+    run = alone([bar.format(k=k) for k in range(1, 9)])
+    assert run["iterations"]["last"] == 8
+    assert run["iterations"]["total"] == 20
+
+
+def test_of_a_value_before_and_a_value_now_the_latter_counts() -> None:
+    lines = [
+        line
+        for e in range(1, 5)
+        for line in (
+            f"Epoch {e}: train loss {falling(e):.4f}",
+            f"epoch {e} val loss: {1 / e:.4f} --> {1 / (e + 1):.4f}",
+        )
+    ]
+    assert alone(lines)["validation"]["loss"]["last"] == [4, 0.2]
+
+
+def test_a_counter_that_stands_still_over_epochs_counts_nothing_and_no_mean_is_told() -> None:
+    run = alone([f"[15-5 / step 0] Epoch {1 + k // 6}, Foo {10 * k}/290, Loss={falling(k):.4f}" for k in range(1, 13)])
+    assert run["iterations"] is None
+    assert run["loss"]["last"] == [3, pytest.approx(falling(12), abs=1e-4)]
+
+
+def test_a_counter_in_a_bracket_numbers_a_stage_where_another_has_a_total() -> None:
+    run = alone([f"[15-5 / step 0] Epoch 1, Iter {10 * k}/290, Loss={falling(k):.4f}" for k in range(1, 13)])
+    assert run["iterations"]["last"] == 120
+    assert run["loss"]["n"] == 12
+
+
+def test_held_out_numbers_beside_an_epoch_end_it_and_begin_no_run() -> None:
+    steps = [f"[{k}/40] Loss: {falling(k // 10):.4f}" for k in (10, 20, 30, 40)]
+    lines = [line for e in (1, 2, 3) for line in (*steps, f"Epoch: 0{e}, Test IoU: 0.6{e}01")]
+    run = alone(lines)
+    assert run["epochs"]["last"] == 3
+    assert run["loss"]["n"] == 12
+
+
+def test_an_epoch_told_first_behind_a_full_counter_begins_no_run() -> None:
+    steps = [f"[{k}/40] Loss: {falling(k // 10):.4f}" for k in (10, 20, 30, 40)]
+    assert alone([*steps, "Epoch 1", *steps, "Epoch 2", *steps])["loss"]["n"] == 12
