@@ -95,8 +95,10 @@ class Guarded:
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream, self._styled = stream, stream.isatty()
+        self.written = False  #: anything that shows
 
     def write(self, text: str) -> int:
+        self.written = self.written or not text.isspace()
         if self._styled and "\x1b" in text:
             parts = _STYLE.split(text)
             parts[::2] = [neutral(part, keep="\n\t\r") for part in parts[::2]]

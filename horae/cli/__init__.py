@@ -106,7 +106,7 @@ def overview(colour: bool = False) -> str:
         lines += [f"  {dim}{name:<12}{off} {COMMANDS[name][1]}" for name in names if name in COMMANDS]
     lines += [
         "",
-        "`horae COMMAND --help` shows a command's options and an example; every command takes --json.",
+        "`horae COMMAND --help` shows a command's options and an example; what tells something takes --json.",
         "Exit codes: 0 done, 1 the answer is no or some inputs were bad, 2 usage, 3 bad input file, 4 no such job,",
         "5 not allowed, 6 arbiter or cluster out of reach (try again), 70 a bug.",
         "",

@@ -29,6 +29,12 @@ ELSEWHERE = {
     **dict.fromkeys(("log", "tail", "output"), "logs"),
     **dict.fromkeys(("why", "describe", "show"), "explain"),
     **dict.fromkeys(("seff", "efficiency"), "report"),
+    **dict.fromkeys(("tenants", "shares", "sshare", "budgets", "quota"), "status --tenants"),
+    **dict.fromkeys(("reservations", "maintenance"), "status --nodes"),
+    "release": "unhold",
+    "watch": "top",
+    "help": "--help",
+    "version": "--version",
     "nice": "priority",
     "init": "config init",
     "check": "config check",
@@ -43,6 +49,8 @@ def run(arguments: Sequence[str]) -> int:
         return _invoke(arguments)
     except KeyboardInterrupt:
         return exits.INTERRUPTED
+    except typer.Abort:  # a question that nobody answered
+        return exits.explain(exits.Failure(exits.NO, "nothing was done", "say --yes where nobody is asked"), arguments)
     except BrokenPipeError:
         # The reader of our output (head, less) has left. Python would say so again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -66,11 +74,11 @@ def _invoke(arguments: Sequence[str]) -> int:
     root = application(wanted, among=wanted if alone else COMMANDS)
     command = typer.main.get_command(root)
     _readable(command)
+    standalone = not exits.wants_json(arguments)  # else what is wrong with the words is told as every failure is
     try:
-        command.main(list(arguments), prog_name="horae")
+        return command.main(list(arguments), prog_name="horae", standalone_mode=standalone) or exits.DONE
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else exits.DONE
-    return exits.DONE
 
 
 def _at_once(arguments: Sequence[str]) -> int | None:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from horae import __version__, visible
 from policy.errors import BadInput
@@ -20,6 +21,16 @@ NOT_ALLOWED = 5
 UNREACHABLE = 6
 BUG = 70
 INTERRUPTED = 130
+#: What a failure as JSON calls them.
+WORDS = {
+    NO: "no",
+    USAGE: "usage",
+    BAD_FILE: "bad-input",
+    NO_SUCH_JOB: "no-such-job",
+    NOT_ALLOWED: "not-allowed",
+    UNREACHABLE: "unreachable",
+    BUG: "bug",
+}
 #: Of a value that was refused, so much is repeated.
 _LONGEST_VALUE = 60
 
@@ -32,59 +43,75 @@ class Failure(Exception):
         super().__init__(text)
 
 
+class Told(NamedTuple):
+    """A failure in words, and the code to end with."""
+
+    code: int
+    text: str
+    remedy: str = ""
+    field: str = ""
+
+
 def explain(error: Exception, arguments: Sequence[str]) -> int:
-    """Say on standard error what went wrong and return the exit code for it."""
+    """Say on standard error what went wrong, as JSON on standard output too where that was asked for and nothing else
+    stands there, and return the exit code for it."""
+    told = _told(error, arguments)
+    say(told.text, told.remedy)
+    if wants_json(arguments) and not getattr(sys.stdout, "written", False):
+        from horae.tui import screen
+
+        said = {name: text for name, text in (("field", told.field), ("remedy", told.remedy)) if text}
+        screen.emit_json({"error": {"code": WORDS[told.code], "message": told.text, **said, "exit_code": told.code}})
+    return told.code
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether `--json` stands among them; what follows `--` is a program's."""
+    return "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+
+
+def _told(error: Exception, arguments: Sequence[str]) -> Told:
     if isinstance(error, Failure):
-        say(error.text, error.remedy)
-        return error.code
+        return Told(error.code, error.text, error.remedy)
     if isinstance(error, BadInput):
         text = error.words(_with_value(error.message, error.field, error.value))
-        say(text, "" if error.remedy in text else error.remedy)
-        return BAD_FILE
-    for refused in (_of_an_installation, _of_a_cluster, _of_a_policy, _from_arbiter):
-        if (code := refused(error)) is not None:
-            return code
+        return Told(BAD_FILE, text, "" if error.remedy in text else error.remedy, error.field)
+    for refused in (_of_an_installation, _of_a_cluster, _of_a_policy, _from_arbiter, _of_the_words):
+        if (told := refused(error)) is not None:
+            return told
     if isinstance(error, OSError) and error.filename is not None:
         # A path that the user gave: the system's own words name the trouble.
-        say(f"{os.fsdecode(error.filename)}: {error.strerror}")
-        return NOT_ALLOWED if isinstance(error, PermissionError) else BAD_FILE
+        code = NOT_ALLOWED if isinstance(error, PermissionError) else BAD_FILE
+        return Told(code, f"{os.fsdecode(error.filename)}: {error.strerror}")
     return _bug(error, arguments)
 
 
-def _of_an_installation(error: Exception) -> int | None:
+def _of_an_installation(error: Exception) -> Told | None:
     """A package that is missing, or that another stands in the place of."""
     if not isinstance(error, ImportError):
         return None
     from horae import extras
 
     if isinstance(error, ModuleNotFoundError) and extras.is_extra(error):
-        say(str(extras.missing(error)))
-        return BAD_FILE
-    if why := extras.displaced():
-        say(str(error), why)
-        return BAD_FILE
-    return None
+        return Told(BAD_FILE, str(extras.missing(error)))
+    why = extras.displaced()
+    return Told(BAD_FILE, str(error), why) if why else None
 
 
-def _of_a_cluster(error: Exception) -> int | None:
+def _of_a_cluster(error: Exception) -> Told | None:
     """What a cluster refused. Looked up only where one was spoken to."""
     if "horae.port" not in sys.modules:
         return None
     from horae.port import FixConfiguration, PortError, TryLater
 
     if isinstance(error, TryLater):
-        say(error.text, f"try again in {error.retry_after_s:g} s")
-        return UNREACHABLE
-    if isinstance(error, FixConfiguration):
-        say(str(error))
-        return UNREACHABLE
+        return Told(UNREACHABLE, error.text, f"try again in {error.retry_after_s:g} s")
     if isinstance(error, PortError):
-        say(str(error))
-        return NO
+        return Told(UNREACHABLE if isinstance(error, FixConfiguration) else NO, str(error))
     return None
 
 
-def _of_a_policy(error: Exception) -> int | None:
+def _of_a_policy(error: Exception) -> Told | None:
     """What another package's policy did is not our bug: its author is told where. Looked up only where one ran."""
     if "policy.decide" not in sys.modules:
         return None
@@ -93,11 +120,11 @@ def _of_a_policy(error: Exception) -> int | None:
 
     if not isinstance(error, PolicyFailed) or catalogue.is_own(entry := catalogue.find(error.policy)):
         return None
-    say(str(error), f"it is not one of Horae's: {entry.call}. {_written(error.detail, 'its traceback is in')}")
-    return NO
+    where = _written(error.detail, "its traceback is in")
+    return Told(NO, str(error), f"it is not one of Horae's: {entry.call}. {where}")
 
 
-def _from_arbiter(error: Exception) -> int | None:
+def _from_arbiter(error: Exception) -> Told | None:
     """What the arbiter refused, or that there is none. Looked up only where the client was loaded."""
     if "horae.api.client" not in sys.modules:
         return None
@@ -105,14 +132,12 @@ def _from_arbiter(error: Exception) -> int | None:
     from horae.api.errors import ApiError, Code
 
     if isinstance(error, Unreachable):
-        say(error.text, error.remedy)
-        return UNREACHABLE
+        return Told(UNREACHABLE, error.text, error.remedy)
     if not isinstance(error, ApiError):
         return None
     field = str(error.more.get("field") or "")
     message = _with_value(error.message, field, error.more.get("value"))
-    say(f"{field}: {message}" if field else message, error.remedy)
-    return {
+    code = {
         Code.BAD_INPUT: BAD_FILE,
         Code.TOO_LARGE: BAD_FILE,
         Code.NO_SUCH_JOB: NO_SUCH_JOB,
@@ -121,6 +146,13 @@ def _from_arbiter(error: Exception) -> int | None:
         Code.CONFIGURATION: UNREACHABLE,
         Code.BUG: BUG,
     }.get(error.code, NO)
+    return Told(code, f"{field}: {message}" if field else message, error.remedy, field)
+
+
+def _of_the_words(error: Exception) -> Told | None:
+    """What the command line itself refuses, where it was asked not to say it alone."""
+    words = getattr(error, "format_message", None)
+    return None if words is None else Told(USAGE, words(), "`--help` shows the options")
 
 
 def _with_value(message: str, field: str, value: object) -> str:
@@ -128,7 +160,8 @@ def _with_value(message: str, field: str, value: object) -> str:
     if not field or not isinstance(value, str | int | float):
         return message
     text = value if isinstance(value, str) else repr(value)
-    if not text or text in message:
+    # A letter or two stand in any sentence: they are told when they stand there as a value.
+    if not text or repr(value) in message or (len(text) > 2 and text in message):
         return message
     shown = text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
     return f"{message}, got {shown!r}"
@@ -140,7 +173,7 @@ def say(text: str, remedy: str = "") -> None:
     print(f"{red}horae:{off} {text}" + (f"\n       {remedy}" if remedy else ""), file=sys.stderr)
 
 
-def _bug(error: Exception, arguments: Sequence[str]) -> int:
+def _bug(error: Exception, arguments: Sequence[str]) -> Told:
     import platform
     import traceback
 
@@ -152,8 +185,7 @@ def _bug(error: Exception, arguments: Sequence[str]) -> int:
             *traceback.format_exception(error),
         ]
     )
-    say(f"this is a bug, sorry: {type(error).__name__}: {error}", _written(report))
-    return BUG
+    return Told(BUG, f"this is a bug, sorry: {type(error).__name__}: {error}", _written(report))
 
 
 def _written(report: str, what: str = "") -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from horae import job_number
+from horae.cli import names
 from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.tui import forms, screen
 from horae.tui.screen import Column
@@ -38,6 +39,8 @@ def history(
     client = connect(socket)
     since_s = None if since is None else forms.parse_duration(since, "--since")
     events = [e for e in client.history(job=job, since_s=since_s, limit=lines) if _of(e, tenant)]
+    if tenant is not None and not events:
+        names.check_tenant(tenant, client.status(ended=True))
     if as_json and not follow:
         screen.emit_json({"events": events})
         return

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from horae.cli.options import example
+from horae.cli.options import Json, example
 from horae.lab import Lab, LabRequest, LabState, check_name, labs, parse_gpus
+from horae.tui import screen
 from policy.model import BadInput
 
 app = typer.Typer(
@@ -35,21 +35,22 @@ Standbys = Annotated[
     bool, typer.Option("--standbys", help="hadoop: two NameNodes, two ResourceManagers; plain processes")
 ]
 Folder = Annotated[Path | None, typer.Option("--folder", help="where it keeps its files")]
-AsJson = Annotated[bool, typer.Option("--json", help="machine-readable")]
 
 
-@app.command("list")
-def list_labs(as_json: AsJson = False) -> None:
+@app.command("list", epilog=example("horae lab list"))
+def list_labs(as_json: Json = False) -> None:
     """The kinds of lab, their releases and engines."""
     if as_json:
-        found = {name: {"releases": list(lab.releases), "engines": list(lab.engines)} for name, lab in labs().items()}
-        print(json.dumps(found, indent=1, sort_keys=True))
+        found = {
+            name: {"releases": list(lab.releases), "engines": list(lab.engines)} for name, lab in sorted(labs().items())
+        }
+        screen.emit_json(found)
         return
     for name, lab in sorted(labs().items()):
         print(f"{name:10} {', '.join(lab.releases):24} {', '.join(lab.engines)}")
 
 
-@app.command()
+@app.command(epilog=example("horae lab up slurm --nodes 2 --gpus v100:4"))
 def up(
     kind: Kind,
     name: Name = "lab",
@@ -60,7 +61,7 @@ def up(
     kerberos: Kerberos = False,
     standbys: Standbys = False,
     folder: Folder = None,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Bring a lab up; nothing happens when it is up already."""
     features = frozenset(word for word, wanted in (("kerberos", kerberos), ("standbys", standbys)) if wanted)
@@ -68,19 +69,19 @@ def up(
     _show(_lab(kind, engine).up(request), as_json)
 
 
-@app.command()
-def down(kind: Kind, name: Name = "lab", folder: Folder = None, as_json: AsJson = False) -> None:
+@app.command(epilog=example("horae lab down slurm"))
+def down(kind: Kind, name: Name = "lab", folder: Folder = None, as_json: Json = False) -> None:
     """Take it down and remove what it made, by its label."""
     _show(_lab(kind).down(_request(name, folder=folder)), as_json, wanted=False)
 
 
-@app.command()
-def status(kind: Kind, name: Name = "lab", folder: Folder = None, as_json: AsJson = False) -> None:
+@app.command(epilog=example("horae lab status slurm"))
+def status(kind: Kind, name: Name = "lab", folder: Folder = None, as_json: Json = False) -> None:
     """Its nodes, and the options by which `horae serve` reaches it."""
     _show(_lab(kind).status(_request(name, folder=folder)), as_json)
 
 
-@app.command()
+@app.command(epilog=example("horae lab demo slurm"))
 def demo(
     kind: Kind,
     name: Name = "lab",
@@ -125,9 +126,7 @@ def _request(
 
 def _show(state: LabState, as_json: bool, wanted: bool = True) -> None:
     if as_json:
-        print(
-            json.dumps({"name": state.name, "up": state.up, "text": state.text, "facts": dict(state.facts)}, indent=1)
-        )
+        screen.emit_json({"name": state.name, "up": state.up, "text": state.text, "facts": dict(state.facts)})
     else:
         print(f"{state.name}: {'up' if state.up else 'down'}")
         print(state.text)

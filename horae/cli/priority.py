@@ -42,6 +42,8 @@ def priority(
         wanted = int(last)
     except ValueError:
         raise typer.BadParameter(f"{last!r} is no whole number", param_hint="PRIORITY") from None
+    if options := [word for word in jobs if word.startswith("-")]:
+        raise typer.BadParameter(f"there is no option {options[0]}; write horae priority 17 10", param_hint="JOBID")
     if not jobs:
         raise typer.BadParameter("name a job, then its priority: horae priority 17 10", param_hint="JOBID")
     client = connect(socket)

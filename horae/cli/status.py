@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from horae import job_number, visible
-from horae.cli import exits
+from horae.cli import exits, names
 from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.tui import formats, forms, screen
 from horae.tui.screen import Cell, Column
@@ -35,7 +35,9 @@ def status(
     state: Annotated[
         str | None, typer.Option("--state", "-s", help="Only jobs in this state (name or letters).")
     ] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Only this user's jobs.")] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", "-u", help="Only jobs of these users: names or numbers, with commas.")
+    ] = None,
     start: Annotated[bool, typer.Option("--start", help="When waiting jobs might start, as far as it shows.")] = False,
     form: Annotated[
         str | None, typer.Option("--format", "-o", help="As squeue's: '%i %.10j %T'; see below for the letters.")
@@ -52,7 +54,8 @@ def status(
 
     Letters of --format: %i number, %j name, %a tenant, %u user, %P pool, %t state, %T state in full, %b GPUs held,
     %G GPUs that it can use, %D nodes, %N nodes by name, %R nodes or reason, %r reason, %M time it ran, %L time left of
-    its limit, %V submitted, %S start (with --start), %p part done, %e exit code; with a width %10i, right %.10i.
+    its limit, %V submitted, %S start (with --start), %p part done, %Q priority, %e exit code; with a width %10i, right
+    %.10i.
 
     --start tells when enough GPUs come free by the limits and the progress of those that run: an estimate, which jobs
     that come later, or a policy that shrinks others, change. N/A: nothing that runs tells when it ends.
@@ -60,7 +63,10 @@ def status(
     pattern = None if form is None else formats.read(form)
     answer = connect(socket).status(ended=all_ or bool(jobs), starts=start)
     state = None if state is None else _state(state)
-    chosen = [j for j in answer["jobs"] if _wanted(j, jobs or [], tenant, state, user)]
+    users = None if user is None else names.users(user, answer)
+    if tenant is not None:
+        names.check_tenant(tenant, answer)
+    chosen = [j for j in answer["jobs"] if _wanted(j, jobs or [], tenant, state, users)]
     if start and not jobs:
         chosen = _by_start(chosen)
     missing = set(jobs or ()) - {name for j in chosen for name in (j["id"], job_number(j["id"]))}
@@ -123,11 +129,11 @@ def _by_start(jobs: Iterable[answers.JobAnswer]) -> list[answers.JobAnswer]:
 
 
 def _wanted(
-    job: answers.JobAnswer, jobs: Sequence[str], tenant: str | None, state: str | None, user: str | None
+    job: answers.JobAnswer, jobs: Sequence[str], tenant: str | None, state: str | None, users: Container[str] | None
 ) -> bool:
     return (
         (not jobs or job["id"] in jobs or job_number(job["id"]) in jobs)
-        and (user is None or job["owner"] == user)
+        and (users is None or job["owner"] in users)
         and (tenant is None or job["tenant"] == tenant)
         and (state is None or state in (job["state"], screen.LETTERS.get(job["state"])))
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +31,18 @@ SETTINGS = {
         "horae submit --dry-run --gpus 1:8 -- python train.py",
         "horae submit -g 1:8 -c ck --sbatch=--partition=gpu --sbatch=--time=12:00:00 -- python train.py",
     ),
+}
+#: Of a refused job, which of its form's fields; and the options that are not named as those are.
+_FIELD = re.compile(r"jobs\[0\]\.(\w+)")
+_OPTIONS = {
+    "command": "command",
+    "model": "--key",
+    "gpu_types": "--gpu-type",
+    "memory_per_gpu": "--memory",
+    "cpus_per_gpu": "--cpus",
+    "grace_s": "--grace",
+    "time_limit_s": "--time-limit",
+    "elastic": "--rigid",
 }
 
 
@@ -145,7 +160,8 @@ def submit(
     if sbatch:
         _check_sbatch(cluster, dry_run)
     if dry_run:
-        found = _tried(connect(socket, cluster), jobs)
+        with _told_as_typed(file is None and sweep is None):
+            found = _tried(connect(socket, cluster), jobs)
         screen.emit_json(found) if as_json else show_trial(found)
         return
     local = not sbatch and kind_of_cluster(socket, cluster) == "local"
@@ -153,7 +169,8 @@ def submit(
     if sbatch:
         numbers = _by_sbatch(jobs, [*([] if export is None else [f"--export={export}"]), *sbatch])
     else:
-        numbers = _handed_in(connect(socket, cluster), jobs, export, local=local)
+        with _told_as_typed(file is None and sweep is None):
+            numbers = _handed_in(connect(socket, cluster), jobs, export, local=local)
     _tell(numbers, as_json)
     if wait:
         raise typer.Exit(waited(connect(socket, cluster), numbers, quiet=as_json))
@@ -221,9 +238,25 @@ def _session(
         raise BadInput(f"is for one machine, and this is a cluster of kind {kind}", field="--interactive", remedy=how)
     client = connect(socket, cluster)
     with interactive.listening() as (where, listener):
-        (number,) = _handed_in(client, [interactive.job_of(given, where)], export, local=True)
+        jobs = [interactive.job_of(given, where)]
+        _try_folders(jobs, must=True)
+        with _told_as_typed(True):
+            (number,) = _handed_in(client, jobs, export, local=True)
         screen.note(f"Submitted job {job_number(number)}")
         return interactive.session(client, number, listener)
+
+
+@contextmanager
+def _told_as_typed(by_options: bool) -> Iterator[None]:
+    """What the arbiter refuses of a job that options alone describe names the option, not the form's field."""
+    from horae.api.errors import ApiError
+
+    try:
+        yield
+    except ApiError as error:
+        if by_options and (found := _FIELD.match(str(error.more.get("field", "")))):
+            error.more["field"] = _OPTIONS.get(found[1], f"--{found[1].replace('_', '-')}")
+        raise
 
 
 def _tried(client: Client, jobs: list[dict[str, Any]]) -> answers.DryRunAnswer:
@@ -290,10 +323,15 @@ def _kept(export: str) -> Path | None:
 
 
 def _try_folders(jobs: list[dict[str, Any]], *, must: bool) -> None:
-    """Checkpoint folders, as the caller: what cannot be written here is said before a training depends on it.
+    """Checkpoint and working folders, as the caller: what cannot be used here is said before a training depends on it.
 
-    `must`: the jobs run on this machine. Elsewhere it is a warning, since a node may see other disks. Raises BadInput.
+    `must`: the jobs run on this machine. Elsewhere it is a warning, since a node may see other disks, and a word about
+    working folders would mean nothing. Raises BadInput.
     """
+    for folder in dict.fromkeys(str(job["cwd"]) for job in jobs if must and job.get("cwd")):
+        if not os.access(f"{folder}/", os.X_OK):
+            why = "you may not enter it" if Path(folder).is_dir() else "there is no such folder"
+            raise BadInput(why, field="--cwd", value=folder, remedy="name a folder that you may enter")
     for folder in dict.fromkeys(str(job["checkpoint"]) for job in jobs if job.get("checkpoint")):
         if "://" in folder or not (why := unwritable(folder)):
             continue

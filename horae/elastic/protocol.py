@@ -21,6 +21,9 @@ STATE_FILE = "state.json"
 LOCK_FILE = "lock"
 LOG_FILE = "output.log"
 
+#: What a log says of a working folder that is not there, or that its job's owner may not enter.
+NO_FOLDER = "its working folder cannot be entered"
+
 # Environment of a trainer.
 ENV_JOB = "HORAE_JOB"
 ENV_JOB_DIR = "HORAE_JOB_DIR"

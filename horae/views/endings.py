@@ -10,6 +10,7 @@ import os
 import re
 import signal
 
+from horae.elastic import protocol
 from horae.views.cause import Cause
 from profiler.model import FailureKind
 from profiler.text import failures
@@ -85,6 +86,8 @@ def _not_started(told: str) -> tuple[str, str, str]:
     if found is None:
         return means, told, helps
     program, what, file = found[1] or found[3] or "", found[2], found[3] or ""
+    if what.startswith(protocol.NO_FOLDER):
+        return f"{what}: {file}", "", "--cwd with a folder that is there on its node, and that its owner may enter"
     if what == os.strerror(errno.ENOENT) and program.partition("/")[0] and file.rpartition("/")[2] == program:
         path = "`which` says it where it is known; or `horae submit` in the shell that knows it, whose PATH a job has"
         return f"there is no program {program} in its PATH", "", f"its full path: {path}"

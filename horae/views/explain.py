@@ -349,10 +349,15 @@ _KEY_FROM = {
 }
 
 
+def _begins(record: JobRecord, now_s: Seconds) -> bool:
+    """Whether it runs for the first time, and not for long."""
+    return record.live and record.epoch_seen <= 1 and now_s - (record.started_s or now_s) < SILENT_S
+
+
 def _profiled(record: JobRecord, fresh: Measurement | None, now_s: Seconds) -> list[Cause]:
     """Under which key its measurements are shared, what they leave open, and how its last probe ended."""
     if fresh is None and not record.measured:
-        if record.state is not JobState.RUNNING or now_s - (record.started_s or now_s) < SILENT_S:
+        if record.state is not JobState.RUNNING or _begins(record, now_s):
             return []
         return [Cause("profile", f"nothing was measured of it yet: {lacks(progress=False)[0]}")]
     known = fresh or recorded(record)
@@ -361,7 +366,8 @@ def _profiled(record: JobRecord, fresh: Measurement | None, now_s: Seconds) -> l
         text = f"its measurements are shared under the model key {known.key}, {_KEY_FROM[known.key_from]}"
         numbers = {"key": known.key, "from": known.key_from}
         causes.append(Cause("profile", text, numbers, "`horae submit --key NAME` for later jobs"))
-    causes += [Cause("profile", note) for note in known.notes]
+    if not _begins(record, now_s):  # of a log that has hardly begun nobody can say what it lacks
+        causes += [Cause("profile", note) for note in known.notes]
     if record.probed and record.probe is None:
         causes.append(Cause("profile", f"its last probe is over: {record.probed}"))
     return causes

@@ -83,7 +83,8 @@ def _size(ledger: Ledger, record: JobRecord, seen: Seen, next_: str) -> list[Cau
     needs = record.spec.gpus.min
     begin = f"it needs {_gpus(needs)}{of}"
     begin = f"it could use {most} GPUs{of} and holds {held}" if held else begin
-    in_its_way = held or found.free < needs
+    # Nobody is in the way of who could become larger on what lies free: that is the policy's word.
+    in_its_way = spec.gpus.at_most(held + found.free) <= held
     change = _frees(ledger, found.holders) if in_its_way else ""
     return [Cause("size", f"{begin}: {found.words}", numbers, change or next_)]
 

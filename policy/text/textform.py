@@ -348,11 +348,10 @@ def _explain(document: Document, problem: ErrorDetails) -> BadInput:
         message = message.format(kind=_kind(value), value=value)
     elif kind == "literal_error":
         message, remedy = "is none of the values it can have", f"one of {context.get('expected', '')}"
-    elif kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
-        message = re.sub(r"^input should be", "must be", said[0].lower() + said[1:].replace("Input", "it"))
-        remedy = "correct the value"
+    elif (demand := re.sub(r"^(?:Input|String|List|Dictionary|Value) should ", "must ", said)) != said:
+        message, remedy = demand, "correct the value"
     else:
-        message, remedy = re.sub(r"^Value error, ", "", said), str(context.get("remedy", ""))
+        message, remedy = said.removeprefix("Value error, "), str(context.get("remedy", ""))
     shown = "" if value is None or isinstance(value, dict | list) else f" (it is {_short(value)})"
     return document.bad(place, message + shown, value=value, remedy=remedy)
 

@@ -61,6 +61,10 @@ REASONS = {
     "lost-sweep": "its app's scheduler ended it",
     "finished": "it has no work left",
 }
+#: Of one that holds nothing yet, the same codes say what it is to have.
+GIVEN = frozenset({"granted", "kept", "grew", "shrank", "moved"})
+TO_COME = "it is to get GPUs"
+_DECIDED = "the policy decided so"
 #: What a cause says to strangers, by its kind.
 CAUSES = {
     "app": "it is one of the jobs of its app",
@@ -107,7 +111,9 @@ def job(data: Data) -> dict[str, Any]:
     """One job, and its explanation where `data` holds one."""
     shown = only(data, JOB)
     if "why" in data:
-        shown["why"] = REASONS.get(str(data.get("code")), "") if not data.get("ended") else ""
+        shown["why"] = (
+            "" if data.get("ended") else _reason(data.get("code"), sum(data.get("allocation", {}).values()), "")
+        )
     if "causes" in data:
         shown["causes"] = causes(data["causes"])
         held = sum(data.get("allocation", {}).values())
@@ -117,11 +123,17 @@ def job(data: Data) -> dict[str, Any]:
     return shown
 
 
+def _reason(code: object, held: float, otherwise: str) -> str:
+    """A policy's reason about a job that holds so many GPUs."""
+    return TO_COME if code in GIVEN and not held else REASONS.get(str(code), otherwise)
+
+
 def causes(found: Iterable[Data]) -> list[dict[str, Any]]:
     out = []
     for cause in found:
         what, numbers = str(cause["what"]), only(cause.get("numbers", {}), NUMBERS)
-        text = REASONS.get(str(numbers.get("code")), "the policy decided so") if what == "policy" else CAUSES.get(what)
+        words = CAUSES if what != "policy" else {what: _reason(numbers.get("code"), numbers.get("held", 1), _DECIDED)}
+        text = words.get(what)
         if text is not None:
             out.append({"what": what, "text": text, "numbers": numbers, "change": ""})
     return out

@@ -1,9 +1,10 @@
 """The processes of one start of a job: spawned together, signalled together, and ended when one of them dies."""
 
+import errno
 import fcntl
 import os
 import signal
-from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Set
+from typing import Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Set
 
 from .. import protocol
 from .processes import die_with_parent, send, send_group
@@ -175,7 +176,25 @@ def _become(member: Member, output: int, parent: int) -> NoReturn:
     # Until the trainer installs its handler a request must not kill it; the stop file carries the early ones.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.chdir(member.cwd or "/")
+    _enter(member.cwd or "/")
     if member.prepare is not None:
         member.prepare()
-    os.execvpe(member.argv[0], member.argv, member.env)
+    _execute(member.argv, member.env)
+
+
+def _enter(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise OSError(error.errno, "%s (%s)" % (protocol.NO_FOLDER, error.strerror), folder) from error
+
+
+def _execute(argv: List[str], env: Mapping[str, str]) -> NoReturn:
+    try:
+        os.execvpe(argv[0], argv, env)
+    except PermissionError as error:
+        # A folder of the PATH that its user may not enter hides no program: one in no other is not there.
+        folders = env.get("PATH", os.defpath).split(os.pathsep)
+        if "/" in argv[0] or any(os.path.exists(os.path.join(folder, argv[0])) for folder in folders):
+            raise
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0]) from error

@@ -31,6 +31,8 @@ TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
          ("could not be started: Permission denied: /opt/x/train",)),
         ("[horae-exec] cannot run python x.py: [Errno 2] No such file or directory: '/gone/folder'", 127,
          ("could not be started: No such file or directory: /gone/folder",)),
+        ("[horae-exec] cannot run true: [Errno 2] its working folder cannot be entered (No such file or directory): "
+         "'/nope'", 127, ("its working folder cannot be entered (No such file or directory): /nope",)),
         ("[horae-exec] cannot run python x.py: prlimit: not allowed", 127, ("python x.py: prlimit: not allowed",)),
         ("sh: 1: modul: not found", 127, ("program was not found", "modul: not found")),
         ("[horae] step=10/20 loss=1\n", 137, ("killed (SIGKILL), not by Horae", "out of memory")),

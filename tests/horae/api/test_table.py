@@ -309,3 +309,11 @@ def test_usage_alone_hides_the_others_tenants(build: Build, caller: Caller, monk
     assert [j["name"] for j in client.status()["jobs"]] == ["hidden-job"]
     assert client.status()["tenants"] == []
     assert 'horae_tenant_gpus{tenant="vision"}' not in client.metrics()
+
+
+def test_who_holds_nothing_is_not_said_to_have_got_gpus() -> None:
+    waits = {"id": "7", "state": "queued", "code": "granted", "why": "private", "allocation": {}, "ended": False}
+    causes = [{"what": "policy", "text": "private", "numbers": {"code": "granted", "held": 0}}]
+    assert public.job({**waits, "causes": causes})["why"] == "it is to get GPUs"
+    assert public.job({**waits, "causes": causes})["causes"][0]["text"] == "it is to get GPUs"
+    assert public.job({**waits, "state": "running", "allocation": {"n1": 2}})["why"] == "it got GPUs"

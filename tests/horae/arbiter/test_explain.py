@@ -189,6 +189,17 @@ def test_a_job_whose_log_tells_nothing_is_told_how_to_print(tmp_path: Path) -> N
     assert "[horae] step=120/4000" in said.text
 
 
+def test_of_a_log_that_has_hardly_begun_nobody_says_what_it_lacks(tmp_path: Path) -> None:
+    """A newcomer who asks a second after the start is not told to print what is about to be printed."""
+    site = Site(tmp_path, profiles=Lacking)
+    (job,) = site.commands.submit([spec("a", 2, steps=10**5)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.run(5)
+    assert [cause.text for cause in profile(site, job)] == []
+    site.run(70)
+    assert [cause.text for cause in profile(site, job)] == ["its log shows no progress"]
+
+
 class Blank:
     """A profiler that can make nothing of any log."""
 
@@ -211,3 +222,10 @@ def test_the_clusters_own_words_stand_where_nobody_has_better_ones() -> None:
     assert rows.why(record) == "others are ahead"
     record.state, record.native, record.reason = JobState.RUNNING, "SUSPENDED", None
     assert (rows.state_word(record), rows.why(record)) == ("suspended", "")
+
+
+class Lacking(Blank):
+    """A profiler that has read each log, and found nothing in it."""
+
+    def update(self, observation: Any, read_log: object) -> dict[str, Measurement]:
+        return {job.id: Measurement(notes=("its log shows no progress",)) for job in observation.jobs}

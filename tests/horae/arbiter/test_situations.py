@@ -64,6 +64,12 @@ def below_its_most(folder: Path) -> tuple[Site, str]:
     return site, first
 
 
+def small_beside_free_gpus(folder: Path) -> tuple[Site, str]:
+    site, job = below_its_most(folder)
+    site.job(job).allocation = {"k1": 1}  # as the cluster shows it before anybody has decided again
+    return site, job
+
+
 def shrunk_two_decisions_ago(folder: Path) -> tuple[Site, str]:
     site = site_of(folder)
     (first,) = site.commands.submit([spec("first", (1, 6), steps=LONG)], ANN)
@@ -243,6 +249,9 @@ SITUATIONS = (
               never=("it could use",)),
     Situation("below its most", below_its_most,
               ("it could use 6 GPUs and holds", "by job 2 other (ann)"), ("job 2 ending, or shrinking",)),
+    Situation("small beside free GPUs", small_beside_free_gpus,
+              ("it could use 6 GPUs and holds 1: 3 are held: 3 by job 2 other (ann); 2 are free",),
+              ("the policy's next decision",), never=("job 2 ending",)),
     Situation("shrunk two decisions ago", shrunk_two_decisions_ago,
               ("it shrank from ", "when job 2 second (ben) got more: policy max-min decided so",
                "its tenant ann holds ", "by job 2 second (ben)")),

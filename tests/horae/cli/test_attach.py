@@ -61,7 +61,7 @@ def test_it_is_no_business_of_strangers(site: Client, horae: Horae, monkeypatch:
     monkeypatch.setattr(Client, "job", lambda self, job: {key: whole(self, job)[key] for key in public})
     said = horae("attach", "1", "--json")
     assert said.code == 5
-    assert said.out == ""
+    assert said.json["error"]["code"] == "not-allowed"
     assert "ask its owner or an operator" in said.err
 
 

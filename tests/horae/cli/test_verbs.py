@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
 from horae.api.client import Client
 from horae.api.peers import user_name
-from horae.cli import output, wait
+from horae.cli import output, submit, wait
+from horae.tui import formats
 from horae.tui.trial import show_trial
+from policy.errors import BadInput
 from tests.horae.cli.conftest import Horae
 from tests.waiting import eventually
 
@@ -83,10 +86,48 @@ def test_status_formats_as_squeue_does(site: Client, horae: Horae) -> None:
     said = horae("status", "-o", "%i|%.6j|%8t|%T|%b|%G", "-u", ME)
     assert said.lines == ["JOBID|  NAME|ST      |STATE|GPUS|RANGE", "1|a-long|R       |RUNNING|2|2"]
     assert horae("status", "--noheader", "-o", "%a", "-s", "RUNNING").lines == ["vision"]
-    assert horae("status", "-u", "nobody-at-all", "-o", "%i", "--noheader").lines == []
+    assert horae("status", "-u", f"nobody,{os.getuid()}", "-o", "%i", "--noheader").lines == ["1"]
+    assert horae("status", "-u", "nobody", "-o", "%i", "--noheader").lines == []
+    page = " ".join(horae("status", "--help").out.split())
+    assert all(f"%{letter} " in page for letter in formats.LETTERS)
     for wrong in ("%q", "none"):
         said = horae("status", "-o", wrong)
         assert said.code == 3 and "--format" in said.err
+
+
+def test_a_name_that_nobody_has_is_told(site: Client, horae: Horae) -> None:
+    """An empty table would say that all is well."""
+    horae("submit", "-g", "2", "-t", "vision", *ENDLESS)
+    for users in ("nobody-such", f"{ME},nobody-such", "4294967290", "99999999999999999999"):
+        said = horae("status", "-u", users)
+        assert (said.code, said.lines) == (1, []) and f"there is no user '{users.split(',')[-1]}'" in said.err
+    for verb in ("status", "history"):
+        said = horae(verb, "-t", "visio")
+        assert (said.code, said.lines) == (1, [])
+        assert "there is no tenant 'visio'" in said.err and "speech, vision" in said.err
+        assert horae(verb, "-t", "speech").code == 0
+        assert horae(verb, "-t", "nobody").code == 0  # a user's own, who has no job yet
+
+
+def test_priority_takes_no_option_for_a_job(site: Client, horae: Horae) -> None:
+    said = horae("priority", "1", "--set", "5")
+    assert said.code == 2 and "there is no option --set" in said.err
+
+
+def test_what_is_refused_of_a_typed_job_names_the_option(site: Client, horae: Horae, tmp_path: Path) -> None:
+    wrong = {"--memory": "16Q", "--cpus": "-1", "--time-limit": "0", "--name": "", "--retries": "-1",
+             "--priority": "1000", "--key": "a\x1bb", "--iterations": "nan"}  # fmt: skip
+    for option, value in wrong.items():
+        for dry in ((), ("--dry-run",)):
+            said = horae("submit", *dry, "-g", "1", f"{option}={value}", *TRAIN)
+            assert said.code == 3 and f"{option}: " in said.err and "jobs[" not in said.err, said
+            assert said.err.count(repr(value)) <= 1, said
+    said = horae("submit", "-g", "a", *TRAIN)
+    assert "got 'a'" in said.err
+    with pytest.raises(BadInput, match="no such folder"):
+        submit._try_folders([{"cwd": str(tmp_path / "none")}], must=True)
+    submit._try_folders([{"cwd": str(tmp_path)}], must=True)
+    submit._try_folders([{"cwd": str(tmp_path / "none")}], must=False)  # a node may have what this host has not
 
 
 def test_status_tells_when_a_job_might_start(site: Client, horae: Horae) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from horae.elastic.protocol import EXIT_NO_CHECKPOINT
+from horae.elastic.protocol import EXIT_NO_CHECKPOINT, NO_FOLDER
 from horae.elastic.stores import checkpoints, marks
 from horae.elastic.stores.store import FolderStore
+from horae.elastic.supervisor import gang
 from tests.horae.elastic.exec_job import ExecJob, counter, gone, until
 
 Make = Callable[..., ExecJob]
@@ -371,3 +372,27 @@ def test_a_store_that_is_away_when_a_stopped_gang_ends_is_asked_again(
     made.look_last(86)
     assert (made.newest is not None) == found
     assert bool(said) == bool(faults)
+
+
+def test_a_working_folder_that_is_not_there_is_named_as_such(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=NO_FOLDER) as refused:
+        gang._enter(str(tmp_path / "none"))
+    assert refused.value.filename == str(tmp_path / "none")
+
+
+def test_a_folder_of_the_path_that_may_not_be_entered_hides_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel says "Permission denied" of any one folder; a shell says what is meant: there is no such program."""
+
+    def denied(program: str, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", f"/root/bin/{program}")
+
+    monkeypatch.setattr(os, "execvpe", denied)
+    with pytest.raises(FileNotFoundError) as absent:
+        gang._execute(["pyhton"], {"PATH": f"/root/bin:{tmp_path}"})
+    assert absent.value.filename == "pyhton"
+    (tmp_path / "pyhton").touch(mode=0o600)
+    for program in ("pyhton", "/root/bin/pyhton"):
+        with pytest.raises(PermissionError):
+            gang._execute([program], {"PATH": str(tmp_path)})
