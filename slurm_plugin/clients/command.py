@@ -300,6 +300,7 @@ def scontrol(write: Write) -> str:
         ("MinMemoryNode", change.memory_mb),
         ("TimeLimit", change.limit_min),
         ("SiteFactor", change.site_factor),
+        ("Partition", None if change.partitions is None else ",".join(change.partitions)),
         ("MailType", None if change.mail is None else ",".join(change.mail) or "NONE"),
     ):
         if value is not None:

@@ -22,7 +22,7 @@ from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.jobs.record import Memo, Memories
 from slurm_plugin.jobs.specification import keeps_shape, port_id
-from slurm_plugin.jobs.waiting import Arrivals, awaited, is_ours, waits_for_us
+from slurm_plugin.jobs.waiting import Arrivals, awaited, is_beside, is_ours, waits_for_us
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.rights import command_of, hidden_from
@@ -286,8 +286,12 @@ class Observer:
                 self.moved[job] = row, "fits on no nodes as Horae sees them, and is Slurm's own"
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
-        rows = self._client.jobs(self._options.partitions)
-        return {port_id(row): row for row in rows}, self._client.nodes(self._options.partitions)
+        ours = self._options.partitions
+        others = self._spool.beside() & set(self.facts().partitions) - set(ours) if ours else ()
+        rows = self._client.jobs((*ours, *sorted(others)))
+        if others:
+            rows = [row for row in rows if is_beside(row) or not set(ours).isdisjoint(row.partition.split(","))]
+        return {port_id(row): row for row in rows}, self._client.nodes(ours)
 
     def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> state_machine.Judgement:
         memo = self._memories.get(job)

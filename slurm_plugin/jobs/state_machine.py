@@ -32,10 +32,19 @@ from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, tag_of
-from slurm_plugin.jobs.waiting import WAITING, begins_s, held_by_others, parked, tried_again_s, who_holds
+from slurm_plugin.jobs.waiting import (
+    WAITING,
+    begins_s,
+    held_by_others,
+    is_beside,
+    parked,
+    taken_back,
+    tried_again_s,
+    who_holds,
+)
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, fold
-from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
+from slurm_plugin.writes import Change, Write, requeue_hold, update
 
 CHECKPOINTED = 86
 _LOST = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "LAUNCH_FAILED", "REVOKED"})
@@ -155,7 +164,9 @@ def _state(
     now_s: float,
     lived: Callable[[], bool],
 ) -> tuple[JobState, Memo, tuple[Step, ...], Blocked | None]:
-    if memo.held_s and not row.held:  # our hold is over; until it is seen to be, what holds it may be ours still
+    if (
+        memo.held_s and not row.held and not is_beside(row)
+    ):  # our hold is over; until it is seen to be, what holds it may be ours still
         memo = replace(memo, held_s=0.0)
     if row.state in HOLDING:
         return *_running(row, memo, options, ours, now_s), None
@@ -216,7 +227,8 @@ def _waiting(
     out = memo.outstanding
     if out is not None and row.restarts > out.restarts:  # ran and left between two observations
         memo, out = memo.with_last(started=True), None
-    waits = row.held or (parked(row, now_s) and not keeps_shape(row))
+    beside = is_beside(row)
+    waits = row.held or beside or (parked(row, now_s) and not keeps_shape(row))
     if out is not None and not (waits and now_s > out.at_s + 3.0):
         return _granted(row, memo, options, now_s)
     if out is not None:  # held though we released it: the write was lost, somebody held it, or Slurm itself did
@@ -226,8 +238,8 @@ def _waiting(
     steps: tuple[Step, ...] = ()
     begin_s = begins_s(row, now_s)
     soon = begin_s is None or begin_s < now_s + _HELD_AHEAD_S
-    if ours and not row.held and not parked(row, now_s) and soon:
-        steps = (Step("nobody granted it GPUs", (hold(row.id),)),)
+    if ours and soon and not (row.held or beside or parked(row, now_s)):
+        steps = (Step("nobody granted it GPUs", (taken_back(row),)),)
         memo = replace(memo, held_s=now_s)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
     if held_by_others(row, memo):
@@ -251,7 +263,7 @@ def _granted(
     """Released by us and not running yet."""
     grant = memo.grant
     assert grant is not None
-    if row.held or (parked(row, now_s) and not keeps_shape(row)):
+    if row.held or is_beside(row) or (parked(row, now_s) and not keeps_shape(row)):
         return JobState.STARTING, memo, (), None  # its shape and its release are one: neither is sent alone
     if row.reason == "BeginTime":
         step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, Change(start_now=True)),))
@@ -263,7 +275,7 @@ def _granted(
         return JobState.STARTING, memo, (), None
     text = reason or "Slurm gives no reason (often too little memory or too few CPUs on the node)"
     memo = replace(memo.with_last(withdrawn=True), blocked=(kind.value, text), held_s=now_s)
-    step = Step(f"granted, but blocked: {text}", (hold(row.id),))
+    step = Step(f"granted, but blocked: {text}", (taken_back(row),))
     return JobState.STARTING, memo, (step,), Blocked(kind, text, alone=True)
 
 
