@@ -112,7 +112,7 @@ class Pair:
         try:
             number = self.slurm.submit(script, f"--partition={partition}", f"--output={self.there}/{out}", *outside)
         except (BadInput, RuntimeError, subprocess.CalledProcessError) as error:
-            return re.sub(r"^.*?sbatch: error", "sbatch: error", str(error), flags=re.DOTALL)
+            return re.sub(r"^.*?(?=sbatch: (error|fatal))", "", str(error), flags=re.DOTALL)
         if partition == self.managed:
             self._start(number)
         end = f"{self._end(number)}\n"
@@ -151,13 +151,15 @@ class Pair:
 
 def compare(driver: Driver, lines: list[list[str]]) -> int:
     """How many ran; asserts that all went alike."""
-    pair, ran = Pair(driver), 0
+    pair, ran, apart = Pair(driver), 0, []
     for options in lines:
         if _BARE in options and not isinstance(harness(driver).cluster, Private):
             continue  # also a plain one takes its node's container with it: slurmd, its first process, ends
         plain, managed = pair.both(options)
-        assert managed == plain, f"sbatch {' '.join(options)}"
+        if managed != plain:
+            apart.append(f"sbatch {' '.join(options)}\n--- plain\n{plain}\n--- managed\n{managed}")
         ran += plain.startswith("JobState")
+    assert not apart, "\n\n".join(apart)
     return ran
 
 
