@@ -22,7 +22,7 @@ from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.jobs.record import Memo, Memories
 from slurm_plugin.jobs.specification import keeps_shape, port_id
-from slurm_plugin.jobs.waiting import Arrivals, awaited, is_beside, is_ours, waits_for_us
+from slurm_plugin.jobs.waiting import Arrivals, awaited, is_beside, is_ours, restarts_itself, waits_for_us
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.rights import command_of, hidden_from
@@ -253,7 +253,7 @@ class Observer:
 
     def _find_moved(self, rows: Mapping[JobId, JobRow]) -> None:
         """Of those that waited and are not seen any more, who is elsewhere: where nobody would ever start it, or where
-        it has begun, of a list of partitions that its user named."""
+        it has begun, of a list of partitions that its user named. And whom Slurm starts again by itself."""
         missing = {
             job
             for job, row in self.rows.items()
@@ -266,6 +266,12 @@ class Observer:
                 for job in missing
                 if job in elsewhere and is_ours(elsewhere[job], self._memories.get(job), self._options)
             }
+
+        self.moved |= {
+            job: (row, "is started again by Slurm itself (--requeue=expedite)")
+            for job, row in rows.items()
+            if restarts_itself(row) and waits_for_us(row, self._memories.get(job), self._options)
+        }
 
     def _find_beyond(
         self, jobs: Mapping[JobId, ObservedJob], nodes: Sequence[NodeRow], facts: Facts, words: Collection[str]

@@ -16,7 +16,7 @@ from slurm_plugin.jobs import mails
 from slurm_plugin.jobs.order import array_of, is_whole
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import cpus_per_gpu
-from slurm_plugin.jobs.waiting import begins_s, held_by_others, is_beside
+from slurm_plugin.jobs.waiting import begins_s, held_by_others, is_beside, restarts_itself
 from slurm_plugin.records import JobRow, fold
 from slurm_plugin.writes import Change, Write, release, update
 
@@ -133,7 +133,7 @@ def handing_back(row: JobRow, memo: Memo, now_s: float) -> tuple[Write, ...]:
     writes: list[Write] = []
     if row.state in {"PENDING", "SPECIAL_EXIT"}:
         writes += original(row, now_s)
-    if memo.ordered:  # of one that runs too: requeued later, it would be first again
+    if memo.ordered and not restarts_itself(row):  # of one that runs too: requeued later, it would be first again
         first = writes.pop(0) if writes else update(row.id, Change())
         writes.insert(0, replace(first, change=replace(first.change or Change(), site_factor=0)))
     if row.held and not held_by_others(row, memo):

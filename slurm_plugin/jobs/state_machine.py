@@ -9,6 +9,7 @@
     CONFIGURING, RUNNING (Prolog)    STARTING
     RUNNING                          RUNNING, STOPPING         the signal, again, by force
     COMPLETING                       STOPPING
+    EXPEDITING (25.11)               STOPPING with nodes; a rigid one without is Slurm's own from then on
     FAILED 1:0 without a run time    STARTING                  requeuehold where no supervisor said anything and it
                                                                ran before: the launch failed, not the job
     FAILED 86, NODE_FAIL ...         STOPPING, then STOPPED    requeuehold, where the site has no RequeueExitHold
@@ -37,6 +38,7 @@ from slurm_plugin.jobs.waiting import (
     begins_s,
     held_by_others,
     is_beside,
+    not_to_start,
     parked,
     taken_back,
     tried_again_s,
@@ -168,6 +170,8 @@ def _state(
         memo.held_s and not row.held and not is_beside(row)
     ):  # our hold is over; until it is seen to be, what holds it may be ours still
         memo = replace(memo, held_s=0.0)
+    if row.state == "EXPEDITING" and row.nodes:
+        return JobState.STOPPING, memo, (), None
     if row.state in HOLDING:
         return *_running(row, memo, options, ours, now_s), None
     memo = _ended_incarnation(row, memo, now_s)
@@ -227,8 +231,7 @@ def _waiting(
     out = memo.outstanding
     if out is not None and row.restarts > out.restarts:  # ran and left between two observations
         memo, out = memo.with_last(started=True), None
-    beside = is_beside(row)
-    waits = row.held or beside or (parked(row, now_s) and not keeps_shape(row))
+    waits = row.held or is_beside(row) or (parked(row, now_s) and not keeps_shape(row))
     if out is not None and not (waits and now_s > out.at_s + 3.0):
         return _granted(row, memo, options, now_s)
     if out is not None:  # held though we released it: the write was lost, somebody held it, or Slurm itself did
@@ -238,7 +241,7 @@ def _waiting(
     steps: tuple[Step, ...] = ()
     begin_s = begins_s(row, now_s)
     soon = begin_s is None or begin_s < now_s + _HELD_AHEAD_S
-    if ours and soon and not (row.held or beside or parked(row, now_s)):
+    if ours and soon and not not_to_start(row, now_s):
         steps = (Step("nobody granted it GPUs", (taken_back(row),)),)
         memo = replace(memo, held_s=now_s)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None

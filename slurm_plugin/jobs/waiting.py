@@ -16,7 +16,9 @@ from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
 from slurm_plugin.writes import Change, Write, hold, update
 
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
+WAITING = frozenset(
+    {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT", "EXPEDITING"}
+)
 #: a begin time so far ahead is the module's: such a job waits for us as a held one does
 _PARKED_S = 180 * 24 * 3600.0
 #: the module's own is 366 days after the submission, also of a job that has waited for most of them
@@ -35,6 +37,17 @@ def is_beside(row: JobRow) -> bool:
     """Whether it waits in those of its partitions that are Slurm's own, as anybody does there, and not in ours yet."""
     others = others_of(row)
     return bool(others) and row.state == "PENDING" and set(others) == set(row.partition.split(","))
+
+
+def restarts_itself(row: JobRow) -> bool:
+    """Whether Slurm starts it again, before all others and on nodes that it keeps for it (`--requeue=expedite`). One
+    that has nodes still is leaving them, and may have come to its end."""
+    return row.state == "EXPEDITING" and not row.nodes and keeps_shape(row)
+
+
+def not_to_start(row: JobRow, now_s: float) -> bool:
+    """Whether Slurm starts it in ours by itself neither now nor later, or as its user asked."""
+    return row.held or is_beside(row) or parked(row, now_s) or restarts_itself(row)
 
 
 def taken_back(row: JobRow) -> Write:

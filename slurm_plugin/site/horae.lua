@@ -269,6 +269,12 @@ local function elastic(jd)
   return is_batch(jd) and string.find(" " .. (jd.comment or ""), "%shorae:%S") ~= nil
 end
 
+-- Whether Slurm is to start it again before all others, where its release can (25.11).
+local function expedites(jd)
+  local flag, flags = slurm.EXPEDITED_REQUEUE, jd.bitflags
+  return type(flag) == "number" and type(flags) == "number" and math.floor(flags / flag) % 2 == 1
+end
+
 -- Why a job is not taken; nil: it is, or is left to Slurm
 local function refusal(config, jd, het, mixed, managed)
   if het then
@@ -290,6 +296,7 @@ local function refusal(config, jd, het, mixed, managed)
   if given(jd.req_nodes) then return "leave out --nodelist: nodes of this partition are chosen for each start" end
   if given(jd.exc_nodes) then return "leave out --exclude: nodes of this partition are chosen for each start" end
   if given(jd.reservation) then return "leave out --reservation: only a job without a horae: word can have one" end
+  if expedites(jd) then return "leave out --requeue=expedite: a lost elastic job is started again anyway" end
   if given(jd.features) then return "leave out --constraint; say --comment=horae:types=TYPE to choose GPU types" end
   return nil
 end

@@ -241,6 +241,16 @@ def test_a_list_of_ours_alone_waits_for_its_turn(make: Callable[..., Lua]) -> No
     assert (job.partition, waits(job), "beside=" in job.admin_comment) == ("dl,second", True, False)
 
 
+def test_an_elastic_job_is_not_restarted_by_slurm_before_all_others(lua: Lua) -> None:
+    flag = 1 << 43
+    assert lua.submit(bitflags=flag)[0] == 0, "a release without it"
+    lua.runtime.globals().slurm.EXPEDITED_REQUEUE = flag
+    for bitflags, code in ((0, 0), (flag >> 1, 0), (flag + 3, -1)):
+        assert lua.submit(bitflags=bitflags)[0] == code
+        assert lua.submit(**RIGID, bitflags=bitflags)[0] == 0
+    assert "--requeue=expedite" in lua.said[0]
+
+
 def test_a_job_that_waits_beside_is_not_moved_by_its_owner(lua: Lua) -> None:
     record = {"partition": "raw", "admin_comment": "horae=1,gpus=1,shape=own,beside=raw,list=dl/raw", "priority": 5}
     assert lua.modify(1000, record, partition="dl") == -1

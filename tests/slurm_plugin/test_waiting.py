@@ -17,12 +17,12 @@ from slurm_plugin.jobs.observation import Observer
 from slurm_plugin.jobs.record import Memo, Memories
 from slurm_plugin.jobs.shapes import handing_back, original, start_writes
 from slurm_plugin.jobs.state_machine import judge
-from slurm_plugin.jobs.waiting import Arrivals, awaited, begins_s, held_by_others, is_awaited
+from slurm_plugin.jobs.waiting import Arrivals, awaited, begins_s, held_by_others, is_awaited, restarts_itself
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
 from slurm_plugin.writes import Change, Write, hold, release, update
 from tests.slurm_plugin.boundary import Boundary, job
-from tests.slurm_plugin.rows import FACTS, GRANT, NOW, OPTIONS, OWN, PARKED, ROW, look, shown
+from tests.slurm_plugin.rows import FACTS, GRANT, NOW, OPTIONS, OWN, PARKED, RAN, ROW, look, shown
 
 IDS = ["9", "10", "11_2", "11_10", "11_100", "11_101", "100"]
 
@@ -178,6 +178,19 @@ def test_a_grant_of_a_job_in_a_list_that_is_blocked_is_taken_back_and_tried_late
     assert after.job is not None
     assert after.job.blocked is not None
     assert (after.job.blocked.kind, after.memo.held_s) == (BlockKind.ASIDE, NOW)
+
+
+@pytest.mark.parametrize(("nodes", "state"), [((), JobState.LOST), (("n1",), JobState.STOPPING)])
+def test_a_job_that_slurm_restarts_before_all_others_has_not_ended(nodes: tuple[str, ...], state: JobState) -> None:
+    """With nodes it is leaving them, and may have come to its end."""
+    own = {**PARKED, "state": "EXPEDITING", "eligible_s": NOW, "restarts": 1, "nodes": nodes}
+    memo = Memo("7.abc", (RAN,), ordered=1 << 30)
+    assert shown(look(memo, **own)) == (state, "")
+    row = replace(ROW, **own)
+    assert restarts_itself(row) == (not nodes)
+    assert bool(handing_back(row, memo, NOW)) == bool(nodes), "what it is restarted by is not written"
+    elastic = {**own, "admin_comment": ROW.admin_comment, "nodes": ()}
+    assert shown(look(memo, **elastic)) == (JobState.LOST, "hold")
 
 
 HOUR = 3600.0
