@@ -65,6 +65,8 @@ class Observer:
         self.rows: dict[JobId, JobRow] = {}
         self.jobs: dict[JobId, ObservedJob] = {}
         self.node_gpus: dict[str, int] = {}
+        self.woke_s: dict[str, float] = {}  #: nodes that were down, and when they were first seen to be back
+        self._down: frozenset[str] = frozenset()
         self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
         #: that are Slurm's own now, though they wait for us, and why
         self.moved: dict[JobId, tuple[JobRow, str]] = {}
@@ -121,7 +123,9 @@ class Observer:
         self.awaited = awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
-        down = {at.name for at in node_rows if holdings.health(at.state) is Health.DOWN}
+        down = frozenset(at.name for at in node_rows if holdings.health(at.state) is Health.DOWN)
+        self.woke_s |= dict.fromkeys(self._down - down, look.now_s)
+        self._down = down
         self.unoffered = {}
         for job, row in self.rows.items():
             if waits(job):

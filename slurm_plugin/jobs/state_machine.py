@@ -354,6 +354,8 @@ def told_lost(row: JobRow, memo: Memo, down: Collection[str]) -> Memo:
         return memo
     gone = sorted(set(memo.left[0] if memo.left else ()) & set(down))
     requeued = "it was requeued, by its owner or an administrator, or for a job that preempts it"
+    if (row.reason or "").startswith("launch failed"):
+        requeued = "its nodes could not launch it"
     return replace(memo, lost=(row.restarts, f"{fold(gone)} went down" if gone else requeued))
 
 
