@@ -5,7 +5,8 @@ The user's word: `horae:` and `name=value` pairs joined by commas, anywhere in t
 
 The module's tag, in admin_comment, written once: `horae=NONCE` and the request as it was before it was made
 reshapeable: `horae=6f1c..,gpus=4,nodes=2,types=v100,cpus=16,mem=64000`, and what else Slurm counts: `lic=matlab:1`,
-`atonce=2` (of `--array=1-9%2`). A job that keeps its own shape was not changed; its tag says so, and what it asks of
+`atonce=2` (of `--array=1-9%2`), and of a list of partitions all of it and those that are Slurm's own:
+`beside=raw,list=gpu/raw`. A job that keeps its own shape was not changed; its tag says so, and what it asks of
 its nodes: `..,shape=own,per=2,fixed=1,nodecpus=8,alone=1,features=ib/nvme`, `any=v100/k80` (one of these),
 `on=n[1-2/7]`, `off=n9` (by name, with slashes for commas).
 """
@@ -79,6 +80,10 @@ class Tag:
     features: tuple[str, ...] = ()  #: and `any v100,k80`, `on n[1-2,7]`, `off n9`: words that Slurm's features are not
     at_once: int | None = None  #: tasks of its array that may run at a time
     licences: tuple[tuple[str, int], ...] = ()
+    beside: tuple[
+        str, ...
+    ] = ()  #: of its list of partitions those that are Slurm's own: there it waits as anybody does
+    partitions: tuple[str, ...] = ()  #: its list
     mail: int = 0  #: what its user wants to be written about, in Slurm's bits
 
 
@@ -140,6 +145,8 @@ def parse_tag(admin_comment: str) -> Tag | None:
         memory=memory << 20 if memory is not None else None,
         begin_s=_digits(pairs, "begin"),
         mail=_digits(pairs, "mail") or 0,
+        beside=_partitions(pairs, "beside"),
+        partitions=_partitions(pairs, "list"),
         at_once=_digits(pairs, "atonce"),
         licences=tuple((name, max(int(count or 1), 1)) for name, count in _LICENCE.findall(pairs.get("lic", ""))),
         own_shape=pairs.get("shape") == "own",
@@ -212,6 +219,10 @@ def _positive(pairs: Mapping[str, str], key: str, most: float, where: str) -> fl
         shown, remedy = printable(text, _SHOWN), f"a number from {_LEAST:g} to {most:g}"
         raise BadInput(f"'{shown}' is not a positive number", where=where, field=key, value=shown, remedy=remedy)
     return value
+
+
+def _partitions(pairs: Mapping[str, str], key: str) -> tuple[str, ...]:
+    return tuple(part for part in pairs.get(key, "").split("/") if _NAME.fullmatch(part))
 
 
 def _digits(pairs: Mapping[str, str], key: str) -> int | None:

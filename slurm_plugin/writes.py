@@ -30,6 +30,7 @@ class Change:
     memory_mb: int | None = None  #: a node
     limit_min: int | None = None
     site_factor: int | None = None
+    partitions: tuple[str, ...] | None = None
     mail: tuple[str, ...] | None = None  #: what its user is written about; also of a running job
 
 

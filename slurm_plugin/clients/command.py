@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ from slurm_plugin.writes import Write
 
 #: writes said to scontrol, and jobs named to scancel, before answers are waited for
 _TOGETHER = 32
+#: for so long an answer shows that slurmctld answers
+_FRESH_S = 1.0
 #: how long scancel may take: for a task of an array, after which it may hang; else on a busy host, where a signal that
 #: was cut off before it went out would be repeated only after a good part of the grace
 _HANGS_S, _SIGNAL_S = 3, 10
@@ -56,6 +59,7 @@ class CommandClient:
         self._pace = pace or Pace()
         self._scontrol = Scontrol(transport, path + "scontrol", timeout_s)
         self._parsed: Read = {}
+        self._answered_s = -math.inf  #: when many commands were last answered
         self.odd: list[str] = []
         self._splits: dict[tuple[str, int], tuple[tuple[str, int], ...]] = {}
 
@@ -172,18 +176,21 @@ class CommandClient:
             self.ask(scontrol(write), doing)
 
     def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
-        """Many commands said before their answers are waited for. The first goes alone: it shows whether slurmctld
-        answers; while it is away no more are said."""
+        """Many commands said before their answers are waited for. The first goes alone, unless slurmctld has just
+        answered such: it shows whether it does; while it is away no more are said."""
         errors: list[PortError | None] = []
-        for some in (writes[:1], *(writes[at : at + _TOGETHER] for at in range(1, len(writes), _TOGETHER))):
+        alone = int(time.monotonic() - self._answered_s > _FRESH_S)
+        for some in (writes[:alone], *(writes[at : at + _TOGETHER] for at in range(alone, len(writes), _TOGETHER))):
             self._pace.spend(_COST["scontrol"] * len(some))
             answers = self._scontrol.ask_each([scontrol(write) for write, _ in some])
             errors += [_error(answer, doing) for answer, (_, doing) in zip(answers, some, strict=True)]
             away = next((error for error in errors if isinstance(error, ControllerAway)), None)
             if away is not None:
+                self._answered_s = -math.inf
                 if len(errors) == 1:
                     raise away
                 return [*errors, *[away] * (len(writes) - len(errors))]
+        self._answered_s = time.monotonic()
         return errors
 
     def signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
@@ -300,6 +307,7 @@ def scontrol(write: Write) -> str:
         ("MinMemoryNode", change.memory_mb),
         ("TimeLimit", change.limit_min),
         ("SiteFactor", change.site_factor),
+        ("Partition", None if change.partitions is None else ",".join(change.partitions)),
         ("MailType", None if change.mail is None else ",".join(change.mail) or "NONE"),
     ):
         if value is not None:

@@ -22,7 +22,7 @@ from slurm_plugin.clients.rest_reading import known_uid, task_numbers, whole
 from slurm_plugin.errors import Gone, port_error
 from slurm_plugin.files.transport import Conversation, Transport
 from slurm_plugin.records import BadRecord, Facts, JobRow, NodeRow, expand, gpu_count, gpus
-from slurm_plugin.writes import Write
+from slurm_plugin.writes import Change, Write
 
 START_S = 90.0  #: libslurm itself waits a minute for a slurm.conf that is not there
 _UNCOUNTED = "pyslurm sees no GPUs in use without AccountingStorageTRES=gres/gpu"
@@ -70,7 +70,8 @@ class PyslurmClient(OneByOne):
         return versions.PYSLURM_LACKS.get(operation, "")
 
     def fits(self, write: Write) -> bool:
-        return write.job.isdigit() and (write.change is None or write.change.mail is None)
+        change = write.change or Change()
+        return write.job.isdigit() and change.mail is None and change.partitions is None
 
     def describe(self) -> str:
         with self._lock:

@@ -249,6 +249,7 @@ def body_of(write: Write) -> dict[str, Any]:
         ("cpus_per_task", change.cpus_per_task),
         ("minimum_cpus", change.cpus),
         ("site_factor", change.site_factor),
+        ("partition", None if change.partitions is None else ",".join(change.partitions)),
         ("required_nodes", list(change.node_list) if change.node_list else None),
         ("tres_per_node", None if change.gpus_per_node is None else f"gres/gpu:{change.gpus_per_node}"),
         ("memory_per_node", None if change.memory_mb is None else _number(change.memory_mb)),

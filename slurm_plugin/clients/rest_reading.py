@@ -16,7 +16,7 @@ from slurm_plugin.records import BadRecord, JobRow, NodeRow, expand, gpu_count, 
 #: flags that outrank the base state in squeue's word, in its order
 _FLAGS = (
     "COMPLETING", "STAGE_OUT", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT",
-    "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING",
+    "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING", "EXPEDITING",
 )  # fmt: skip
 _ENDED = frozenset(
     """COMPLETED COMPLETING CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY""".split()

@@ -3,6 +3,7 @@
     heartbeat        who lives and which partitions' new jobs are held; read by the Lua module at each submission
     claim            token of the arbiter that claimed the cluster last
     events           lines that hooks append; only a wake-up, its content is never trusted
+    beside           partitions beside ours that jobs name in a list; the Lua module appends them, also only a wake-up
     holds            waiting jobs that the arbiter itself holds, for `release-all.sh`: other holds are others'
     reasons/JOBID    why a job waits or holds, for its owner to read
     jobs/JOB/        the job folder of `horae-exec`: epoch, stop, state.json, output.log
@@ -97,8 +98,9 @@ class Spool:
         try:
             for path in (self._root, self.path("jobs"), self.path("reasons")):
                 self._files.make(path, 0o755)
-            if self._files.stat(self._root, "events") is None:  # the hooks, of slurmctld's group, append to it
-                self._files.replace(self._root, "events", data=b"", mode=0o664)
+            for name in ("events", "beside"):  # the hooks, of slurmctld's group, append to them
+                if self._files.stat(self._root, name) is None:
+                    self._files.replace(self._root, name, data=b"", mode=0o664)
         except (OSError, Unbelievable) as error:
             raise FixConfiguration(
                 f"cannot write the spool {self._folder}: {_why(error)}",
@@ -152,6 +154,14 @@ class Spool:
         if found.st_size > _EVENTS_LIMIT:
             self._files.replace(self._root, "events", data=b"", mode=0o664)
         return found.st_mtime, found.st_size
+
+    def beside(self) -> frozenset[str]:
+        """Words that may be partitions in which jobs of ours wait too: whoever uses them knows which there are."""
+        try:
+            data = self._files.read(self._root, "beside") or b""
+        except (OSError, Unbelievable):
+            return frozenset()  # such a job waits in the others, as in plain Slurm
+        return frozenset(data.decode("ascii", "replace").split())
 
     # --- a job ---
 

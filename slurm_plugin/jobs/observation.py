@@ -22,7 +22,7 @@ from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.jobs.record import Memo, Memories
 from slurm_plugin.jobs.specification import keeps_shape, port_id
-from slurm_plugin.jobs.waiting import Arrivals, awaited, is_ours, waits_for_us
+from slurm_plugin.jobs.waiting import Arrivals, awaited, is_beside, is_ours, restarts_itself, waits_for_us
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.rights import command_of, hidden_from
@@ -65,6 +65,8 @@ class Observer:
         self.rows: dict[JobId, JobRow] = {}
         self.jobs: dict[JobId, ObservedJob] = {}
         self.node_gpus: dict[str, int] = {}
+        self.woke_s: dict[str, float] = {}  #: nodes that were down, and when they were first seen to be back
+        self._down: frozenset[str] = frozenset()
         self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
         #: that are Slurm's own now, though they wait for us, and why
         self.moved: dict[JobId, tuple[JobRow, str]] = {}
@@ -121,7 +123,9 @@ class Observer:
         self.awaited = awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
-        down = {at.name for at in node_rows if holdings.health(at.state) is Health.DOWN}
+        down = frozenset(at.name for at in node_rows if holdings.health(at.state) is Health.DOWN)
+        self.woke_s |= dict.fromkeys(self._down - down, look.now_s)
+        self._down = down
         self.unoffered = {}
         for job, row in self.rows.items():
             if waits(job):
@@ -253,7 +257,7 @@ class Observer:
 
     def _find_moved(self, rows: Mapping[JobId, JobRow]) -> None:
         """Of those that waited and are not seen any more, who is elsewhere: where nobody would ever start it, or where
-        it has begun, of a list of partitions that its user named."""
+        it has begun, of a list of partitions that its user named. And whom Slurm starts again by itself."""
         missing = {
             job
             for job, row in self.rows.items()
@@ -266,6 +270,12 @@ class Observer:
                 for job in missing
                 if job in elsewhere and is_ours(elsewhere[job], self._memories.get(job), self._options)
             }
+
+        self.moved |= {
+            job: (row, "is started again by Slurm itself (--requeue=expedite)")
+            for job, row in rows.items()
+            if restarts_itself(row) and waits_for_us(row, self._memories.get(job), self._options)
+        }
 
     def _find_beyond(
         self, jobs: Mapping[JobId, ObservedJob], nodes: Sequence[NodeRow], facts: Facts, words: Collection[str]
@@ -286,8 +296,12 @@ class Observer:
                 self.moved[job] = row, "fits on no nodes as Horae sees them, and is Slurm's own"
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
-        rows = self._client.jobs(self._options.partitions)
-        return {port_id(row): row for row in rows}, self._client.nodes(self._options.partitions)
+        ours = self._options.partitions
+        others = self._spool.beside() & set(self.facts().partitions) - set(ours) if ours else ()
+        rows = self._client.jobs((*ours, *sorted(others)))
+        if others:
+            rows = [row for row in rows if is_beside(row) or not set(ours).isdisjoint(row.partition.split(","))]
+        return {port_id(row): row for row in rows}, self._client.nodes(ours)
 
     def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> state_machine.Judgement:
         memo = self._memories.get(job)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from horae.port import JobId
 from slurm_plugin.clients.routes import Batch, Routes
 from slurm_plugin.jobs.record import Memories
+from slurm_plugin.jobs.waiting import others_of
 from slurm_plugin.records import JobRow
 from slurm_plugin.writes import Change, Write, update
 
@@ -27,6 +28,11 @@ def is_whole(row: JobRow) -> bool:
 
 def array_of(row: JobRow) -> int:
     return int(row.id.partition("_")[0])
+
+
+def _is_ordered(row: JobRow) -> bool:
+    """One that waits in others' partitions too keeps its place among those there."""
+    return row.state == "PENDING" and not others_of(row)
 
 
 @dataclass(slots=True)
@@ -54,7 +60,7 @@ class Order:
     def set(self, jobs: Sequence[JobId], rows: Mapping[JobId, JobRow]) -> None:
         """First first; only what differs is written. Raises PortError, with the others' written all the same."""
         self._standing = False
-        places = self._places([job for job in jobs if job in rows and rows[job].state == "PENDING"], rows)
+        places = self._places([job for job in jobs if job in rows and _is_ordered(rows[job])], rows)
         own = {job: self._without(job, rows[job]) for place in places for job in place.jobs}
         # Each place outweighs all that priorities differ by; a power of two, so that it seldom changes.
         step = 1 << (max(own.values(), default=0) - min(own.values(), default=0) + 10).bit_length()

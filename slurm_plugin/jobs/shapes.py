@@ -11,12 +11,12 @@ from dataclasses import replace
 from horae.port import Absence, JobId, Never
 from policy.model import EMPTY, Allocation, Gpus
 from slurm_plugin.clients.routes import Batch
-from slurm_plugin.comment import parse_tag
+from slurm_plugin.comment import Tag, parse_tag
 from slurm_plugin.jobs import mails
 from slurm_plugin.jobs.order import array_of, is_whole
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import cpus_per_gpu
-from slurm_plugin.jobs.waiting import begins_s, held_by_others
+from slurm_plugin.jobs.waiting import begins_s, held_by_others, is_beside, restarts_itself
 from slurm_plugin.records import JobRow, fold
 from slurm_plugin.writes import Change, Write, release, update
 
@@ -69,8 +69,7 @@ def start_writes(
     else a job behind others waits for backfill, or for ever, though the nodes that it was granted are free."""
     tag = parse_tag(row.admin_comment)
     if tag is not None and tag.own_shape:
-        change = Change(start_now=True, site_factor=FIRST if first else None)
-        return (update(row.id, change), *([release(row.id)] if row.held else []))
+        return _own_start(row, tag, first)
     count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
     if total < 1:
         raise Never(f"{row.id}: no GPUs")
@@ -93,6 +92,15 @@ def start_writes(
     return update(row.id, replace(change, start_now=False)), update(row.id, Change(start_now=True))
 
 
+def _own_start(row: JobRow, tag: Tag, first: bool) -> tuple[Write, ...]:
+    """Of a job that keeps its shape."""
+    if is_beside(row):
+        return (update(row.id, Change(partitions=tag.partitions)),)
+    lifted = first and not tag.beside  # else it would be before others' jobs in others' partitions too
+    change = Change(start_now=True, site_factor=FIRST if lifted else None)
+    return update(row.id, change), *([release(row.id)] if row.held else [])
+
+
 def left_min(memo: Memo) -> int | None:
     """Minutes of its time limit that its next start is given: Slurm counts each start anew, and ends it itself."""
     if memo.limit_s is None:
@@ -103,6 +111,8 @@ def left_min(memo: Memo) -> int | None:
 def original(row: JobRow, now_s: float) -> tuple[Write, ...]:
     """The request as its user made it, as far as Slurm takes it back, without our nodes; its time comes last."""
     tag = parse_tag(row.admin_comment)
+    if tag and is_beside(row):
+        return (update(row.id, Change(partitions=tag.partitions)),)
     begin_s = begins_s(row, now_s)
     when = update(row.id, Change(start_now=begin_s is None, start_s=begin_s))
     if tag and tag.own_shape:
@@ -123,7 +133,7 @@ def handing_back(row: JobRow, memo: Memo, now_s: float) -> tuple[Write, ...]:
     writes: list[Write] = []
     if row.state in {"PENDING", "SPECIAL_EXIT"}:
         writes += original(row, now_s)
-    if memo.ordered:  # of one that runs too: requeued later, it would be first again
+    if memo.ordered and not restarts_itself(row):  # of one that runs too: requeued later, it would be first again
         first = writes.pop(0) if writes else update(row.id, Change())
         writes.insert(0, replace(first, change=replace(first.change or Change(), site_factor=0)))
     if row.held and not held_by_others(row, memo):

@@ -1,13 +1,14 @@
 """Starts: the fence, the note of the grant, then one write of the shape and one release, for many jobs together.
 
 Never restart on a node of the old shape within the same second: Slurm's credentials and their revocation have
-stamps of one second, and the launch would be refused and the job end FAILED. Such a start waits on a timer.
+stamps of one second, and the launch would be refused and the job end FAILED. Such a start waits on a timer. Nor on a
+node that has just come back: an older run of the job may still be being ended there. Such a start is asked for later.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from horae.port import BlockKind, JobId, JobState, Never, PortError, TryLater
@@ -19,8 +20,11 @@ from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.record import Grant, Memo, Memories
 from slurm_plugin.jobs.specification import keeps_shape
 from slurm_plugin.jobs.waiting import held_by_others, who_holds
+from slurm_plugin.records import JobRow
 
 RESTART_GAP_S = 1.0
+#: what slurmd may take, beside KillWait, to end what it should no longer run, and its epilogs
+_ENDS_OLD_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,19 @@ class Starts:
         failed = self._written(dict(now))
         return errors | {job: error for (job, _), error in zip(now, failed, strict=True) if error is not None}
 
+    def _ended_there(self, row: JobRow, memo: Memo, nodes: Collection[str]) -> None:
+        """Of one whose nodes Slurm chooses it may be any of those that it ran on. Raises TryLater."""
+        ran_on = {node for grant in memo.grants if grant.started for node in grant.nodes}
+        met, woke_s = ran_on if keeps_shape(row) else ran_on & set(nodes), self._sight.woke_s
+        back = sorted(met & woke_s.keys(), key=lambda node: woke_s[node])
+        after_s = (
+            self._sight.facts().kill_wait_s + _ENDS_OLD_S + woke_s[back[-1]] - self._sight.now_s() if back else 0.0
+        )
+        if after_s > 0.0:
+            raise TryLater(
+                f"{row.id}: {back[-1]} has just come back, and may still be ending an older run of it", after_s
+            )
+
     def _fenced(self, start: _Start) -> bool:
         """Whether a restart that nobody granted leaves again: Slurm then holds it, and the job can be moved."""
         return self._sight.holds_exit_code() and not keeps_shape(start.known.row)
@@ -117,6 +134,7 @@ class Starts:
         nodes, per_node = shapes.spread(allocation) if own else shapes.shape(job, allocation)
         if held_by_others(row, memo):
             raise TryLater(f"{job}: {who_holds(row)}", 30.0)
+        self._ended_there(row, memo, nodes)
         last = memo.grant
         if seen.state.holds and not (memo.outstanding and seen.state is JobState.STARTING):
             raise TryLater(f"{job} still holds its GPUs ({seen.native})")

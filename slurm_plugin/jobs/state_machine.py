@@ -9,6 +9,7 @@
     CONFIGURING, RUNNING (Prolog)    STARTING
     RUNNING                          RUNNING, STOPPING         the signal, again, by force
     COMPLETING                       STOPPING
+    EXPEDITING (25.11)               STOPPING with nodes; a rigid one without is Slurm's own from then on
     FAILED 1:0 without a run time    STARTING                  requeuehold where no supervisor said anything and it
                                                                ran before: the launch failed, not the job
     FAILED 86, NODE_FAIL ...         STOPPING, then STOPPED    requeuehold, where the site has no RequeueExitHold
@@ -32,10 +33,20 @@ from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, tag_of
-from slurm_plugin.jobs.waiting import WAITING, begins_s, held_by_others, parked, tried_again_s, who_holds
+from slurm_plugin.jobs.waiting import (
+    WAITING,
+    begins_s,
+    held_by_others,
+    is_beside,
+    not_to_start,
+    parked,
+    taken_back,
+    tried_again_s,
+    who_holds,
+)
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, fold
-from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
+from slurm_plugin.writes import Change, Write, requeue_hold, update
 
 CHECKPOINTED = 86
 _LOST = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "LAUNCH_FAILED", "REVOKED"})
@@ -155,8 +166,12 @@ def _state(
     now_s: float,
     lived: Callable[[], bool],
 ) -> tuple[JobState, Memo, tuple[Step, ...], Blocked | None]:
-    if memo.held_s and not row.held:  # our hold is over; until it is seen to be, what holds it may be ours still
+    if (
+        memo.held_s and not row.held and not is_beside(row)
+    ):  # our hold is over; until it is seen to be, what holds it may be ours still
         memo = replace(memo, held_s=0.0)
+    if row.state == "EXPEDITING" and row.nodes:
+        return JobState.STOPPING, memo, (), None
     if row.state in HOLDING:
         return *_running(row, memo, options, ours, now_s), None
     memo = _ended_incarnation(row, memo, now_s)
@@ -216,7 +231,7 @@ def _waiting(
     out = memo.outstanding
     if out is not None and row.restarts > out.restarts:  # ran and left between two observations
         memo, out = memo.with_last(started=True), None
-    waits = row.held or (parked(row, now_s) and not keeps_shape(row))
+    waits = row.held or is_beside(row) or (parked(row, now_s) and not keeps_shape(row))
     if out is not None and not (waits and now_s > out.at_s + 3.0):
         return _granted(row, memo, options, now_s)
     if out is not None:  # held though we released it: the write was lost, somebody held it, or Slurm itself did
@@ -226,8 +241,8 @@ def _waiting(
     steps: tuple[Step, ...] = ()
     begin_s = begins_s(row, now_s)
     soon = begin_s is None or begin_s < now_s + _HELD_AHEAD_S
-    if ours and not row.held and not parked(row, now_s) and soon:
-        steps = (Step("nobody granted it GPUs", (hold(row.id),)),)
+    if ours and soon and not not_to_start(row, now_s):
+        steps = (Step("nobody granted it GPUs", (taken_back(row),)),)
         memo = replace(memo, held_s=now_s)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
     if held_by_others(row, memo):
@@ -251,7 +266,7 @@ def _granted(
     """Released by us and not running yet."""
     grant = memo.grant
     assert grant is not None
-    if row.held or (parked(row, now_s) and not keeps_shape(row)):
+    if row.held or is_beside(row) or (parked(row, now_s) and not keeps_shape(row)):
         return JobState.STARTING, memo, (), None  # its shape and its release are one: neither is sent alone
     if row.reason == "BeginTime":
         step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, Change(start_now=True)),))
@@ -263,7 +278,7 @@ def _granted(
         return JobState.STARTING, memo, (), None
     text = reason or "Slurm gives no reason (often too little memory or too few CPUs on the node)"
     memo = replace(memo.with_last(withdrawn=True), blocked=(kind.value, text), held_s=now_s)
-    step = Step(f"granted, but blocked: {text}", (hold(row.id),))
+    step = Step(f"granted, but blocked: {text}", (taken_back(row),))
     return JobState.STARTING, memo, (step,), Blocked(kind, text, alone=True)
 
 
@@ -339,6 +354,8 @@ def told_lost(row: JobRow, memo: Memo, down: Collection[str]) -> Memo:
         return memo
     gone = sorted(set(memo.left[0] if memo.left else ()) & set(down))
     requeued = "it was requeued, by its owner or an administrator, or for a job that preempts it"
+    if (row.reason or "").startswith("launch failed"):
+        requeued = "its nodes could not launch it"
     return replace(memo, lost=(row.restarts, f"{fold(gone)} went down" if gone else requeued))
 
 

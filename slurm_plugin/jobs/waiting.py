@@ -14,8 +14,11 @@ from slurm_plugin.jobs.record import Memo
 from slurm_plugin.jobs.specification import keeps_shape
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
+from slurm_plugin.writes import Change, Write, hold, update
 
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
+WAITING = frozenset(
+    {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT", "EXPEDITING"}
+)
 #: a begin time so far ahead is the module's: such a job waits for us as a held one does
 _PARKED_S = 180 * 24 * 3600.0
 #: the module's own is 366 days after the submission, also of a job that has waited for most of them
@@ -24,9 +27,42 @@ _LONGEST_PAUSE = 6  #: as a power of two, in seconds
 _NEXT_S = 1e-5  #: from one job to the next of the same second: as small as lasts through sums of times
 
 
+def others_of(row: JobRow) -> tuple[str, ...]:
+    """Of its list of partitions those that are Slurm's own."""
+    tag = parse_tag(row.admin_comment)
+    return tag.beside if tag is not None else ()
+
+
+def is_beside(row: JobRow) -> bool:
+    """Whether it waits in those of its partitions that are Slurm's own, as anybody does there, and not in ours yet."""
+    others = others_of(row)
+    return bool(others) and row.state == "PENDING" and set(others) == set(row.partition.split(","))
+
+
+def restarts_itself(row: JobRow) -> bool:
+    """Whether Slurm starts it again, before all others and on nodes that it keeps for it (`--requeue=expedite`). One
+    that has nodes still is leaving them, and may have come to its end."""
+    return row.state == "EXPEDITING" and not row.nodes and keeps_shape(row)
+
+
+def not_to_start(row: JobRow, now_s: float) -> bool:
+    """Whether Slurm starts it in ours by itself neither now nor later, or as its user asked."""
+    return row.held or is_beside(row) or parked(row, now_s) or restarts_itself(row)
+
+
+def taken_back(row: JobRow) -> Write:
+    """Keeps Slurm from starting it in ours; the others of its list stay as they are."""
+    tag = parse_tag(row.admin_comment)
+    if tag is not None and tag.beside and set(tag.partitions) == set(row.partition.split(",")):
+        return update(row.id, Change(partitions=tag.beside))
+    return hold(row.id)
+
+
 def held_by_others(row: JobRow, memo: Memo) -> bool:
     """Whether its owner or an administrator holds it: it came to us unheld, and we have not held it since. An elastic
     one that has run is held by Slurm too, for its exit code; before that its begin time shows that it was parked."""
+    if is_beside(row):  # there we hold nobody
+        return row.held
     if not row.held or row.state not in WAITING or memo.held_s or _arrived_held(row):
         return False
     return keeps_shape(row) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _PARKED_S

@@ -8,7 +8,7 @@
 -- its own refuses jobs of managed partitions with one sentence and lets all others pass; with a stale heartbeat it
 -- holds nothing and refuses nothing, and Slurm schedules as if Horae were not there.
 
-local M = {version = 1, counter = 0}
+local M = {version = 1, counter = 0, beside = {}}
 
 -- Slurm's "not given" of 16, 32 and 64 bits; a Lua number cannot tell 2^64-1 from 2^64-2, and need not.
 local NO_VAL16, NO_VAL, NO_VAL64 = 65534, 4294967294, 1.8446744073709e19
@@ -222,13 +222,33 @@ local function wrong_word(comment)
   return nil
 end
 
--- The managed one of a job's partitions, and whether it names others too
+-- The managed one of a job's partitions, whether it names others too, and those of them that are Slurm's own
 local function managed_partition(config, hold, partitions)
   local names = split(partitions or config.default_partition or "", ",")
+  local managed, others = nil, {}
   for _, name in ipairs(names) do
-    if config.partitions[name] and hold[name] then return name, #names > 1 end
+    if not (config.partitions[name] and hold[name]) then others[#others + 1] = name
+    elseif not managed then managed = name end
   end
-  return nil, false
+  return managed, #names > 1, others
+end
+
+-- The words of a list of partitions, for the tag; nil where a word cannot hold it
+local function list_words(partitions, others)
+  if #others == 0 or #partitions > 240 or string.find(partitions, "[^%w_%-%.,]") then return nil end
+  return ",beside=" .. table.concat(others, "/") .. ",list=" .. table.concat(split(partitions, ","), "/")
+end
+
+-- Where jobs wait beside, for the arbiter to look there too: each name once for each load of this module.
+local function note_beside(config, others)
+  for _, name in ipairs(others) do
+    local file = not M.beside[name] and io.open(config.spool .. "/beside", "a")
+    if file then
+      file:write(name .. "\n")
+      file:close()
+      M.beside[name] = true
+    end
+  end
 end
 
 local function is_batch(jd)
@@ -247,6 +267,12 @@ end
 -- Whether it can be stopped and started in other shapes: its user says so, and a script can be started again.
 local function elastic(jd)
   return is_batch(jd) and string.find(" " .. (jd.comment or ""), "%shorae:%S") ~= nil
+end
+
+-- Whether Slurm is to start it again before all others, where its release can (25.11).
+local function expedites(jd)
+  local flag, flags = slurm.EXPEDITED_REQUEUE, jd.bitflags
+  return type(flag) == "number" and type(flags) == "number" and math.floor(flags / flag) % 2 == 1
 end
 
 -- Why a job is not taken; nil: it is, or is left to Slurm
@@ -270,6 +296,7 @@ local function refusal(config, jd, het, mixed, managed)
   if given(jd.req_nodes) then return "leave out --nodelist: nodes of this partition are chosen for each start" end
   if given(jd.exc_nodes) then return "leave out --exclude: nodes of this partition are chosen for each start" end
   if given(jd.reservation) then return "leave out --reservation: only a job without a horae: word can have one" end
+  if expedites(jd) then return "leave out --requeue=expedite: a lost elastic job is started again anyway" end
   if given(jd.features) then return "leave out --constraint; say --comment=horae:types=TYPE to choose GPU types" end
   return nil
 end
@@ -279,7 +306,7 @@ local function submit(jd, uid)
   if given(jd.admin_comment) then jd.admin_comment = string.gsub(jd.admin_comment, ADMIN_TAG, "horae-") end -- no tag
   local hold = alive(config)
   if not hold then return slurm.SUCCESS end
-  local managed, mixed = managed_partition(config, hold, jd.partition)
+  local managed, mixed, others = managed_partition(config, hold, jd.partition)
   if not managed then return slurm.SUCCESS end
   local request = request_of(jd)
   local het = jd.het_job_offset ~= nil and given(jd.het_job_offset)
@@ -304,7 +331,11 @@ local function submit(jd, uid)
   end
   local changes_shape = elastic(jd)
   if not changes_shape then tag = tag .. shape_of(jd, request) end
-  if has_deadline(jd) then -- a begin time after it would be refused
+  local list = list_words(jd.partition or "", others)
+  if list then -- in the others it waits as everybody there does; in ours once it is its turn
+    tag, jd.partition = tag .. list, table.concat(others, ",")
+    note_beside(config, others)
+  elseif has_deadline(jd) then -- a begin time after it would be refused
     if jd.priority ~= 0 then jd.priority, tag = 0, tag .. ",held=1" end -- a hold of its user's is his
   else
     jd.begin_time = os.time() + PARKED_S -- and who held it by --hold holds it beside that
@@ -337,8 +368,9 @@ local function modify(jd, record, uid)
   local config = M.config
   if config.admins[uid] then return slurm.SUCCESS end
   if not string.find(" " .. (record.admin_comment or ""), "%s" .. ADMIN_TAG) then return slurm.SUCCESS end
-  local hold = alive(config)
-  if not hold or not managed_partition(config, hold, record.partition or "") then return slurm.SUCCESS end
+  local hold, list = alive(config), string.match(record.admin_comment, ",list=([^,%s]+)")
+  local partitions = list and string.gsub(list, "/", ",") or record.partition or ""
+  if not hold or not managed_partition(config, hold, partitions) then return slurm.SUCCESS end
   local wrong = wrong_text(jd)
   if wrong then say(wrong); return slurm.ERROR end
   local change = nil

@@ -16,24 +16,27 @@ now=$(date +%s)
 hand_back() {
   # An array that waits is one record, and stays one; its list of tasks is not to be cut off.
   jobs=$(SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue -h -a -t all \
-    -O "JobArrayID:|,State:|,PriorityLong:|,restartcnt:|,EligibleTime:|,SubmitTime:|,admin_comment:|") || return
+    -O "JobArrayID:|,State:|,PriorityLong:|,restartcnt:|,EligibleTime:|,SubmitTime:|,Partition:|,admin_comment:|") || return
   orders=$(printf '%s\n' "$jobs" | awk -F'|' -v now="$now" -v holds="$spool/holds" -v factor="$factor" '
   BEGIN {
     kinds = split("BEGIN END FAIL REQUEUE TIME_LIMIT TIME_LIMIT_90 TIME_LIMIT_80 TIME_LIMIT_50 STAGE_OUT " \
       "ARRAY_TASKS INVALID_DEPEND", kind, " ")
     while ((getline line < holds) > 0) ours[line] = 1
   }
-  $7 !~ /(^| )horae=/ { next }
+  $8 !~ /(^| )horae=/ { next }
   { sub(/%[0-9]+/, "", $1) }
   $2 == "PENDING" || $2 == "SPECIAL_EXIT" || $2 == "REQUEUE_HOLD" {
     nonce = ""; gpus = 0; nodes = 1; cpus = 0; start = "now"; own = 0; arrived = 0; mail = 0; mails = ""
-    n = split($7, word, /[ ,]/)
+    beside = ""; list = ""
+    n = split($8, word, /[ ,]/)
     for (i = 1; i <= n; i++) {
       if (word[i] ~ /^horae=[0-9A-Za-z]+$/) nonce = substr(word[i], 7)
       if (word[i] ~ /^gpus=[0-9]+$/) gpus = substr(word[i], 6) + 0
       if (word[i] ~ /^nodes=[0-9]+$/) nodes = substr(word[i], 7) + 0
       if (word[i] ~ /^cpus=[0-9]+$/) cpus = substr(word[i], 6) + 0
       if (word[i] ~ /^begin=[0-9]+$/ && substr(word[i], 7) + 0 > now + 0) start = "uts" substr(word[i], 7)
+      if (word[i] ~ /^beside=[A-Za-z0-9_.\/-]+$/) beside = substr(word[i], 8)
+      if (word[i] ~ /^list=[A-Za-z0-9_.\/-]+$/) list = substr(word[i], 6)
       if (word[i] == "shape=own") own = 1
       if (word[i] == "held=1") arrived = 1
       if (word[i] ~ /^mail=[0-9]+$/) mail = substr(word[i], 6) + 0
@@ -42,6 +45,12 @@ hand_back() {
     if ($4 + 0 == 0 && $5 + 0 > now + 0 && $5 - $6 < 365 * 86400) start = "uts" $5
     each = int(cpus / nodes); if (each < 1) each = 1
     shape = ""
+    gsub("/", ",", beside); gsub("/", ",", list)
+    if (beside != "" && $7 == beside) { # it waits there as anybody does: what holds it is not ours
+      if ($3 + 0 == 0) left = left (left == "" ? "" : ",") $1
+      printf "update jobid=%s Partition=%s\n", $1, list
+      next
+    }
     others = $3 + 0 == 0 && !arrived && !(($1 "." nonce) in ours) && (own || $4 + 0 == 0)
     if (others) left = left (left == "" ? "" : ",") $1
     if (own) {

@@ -292,6 +292,13 @@ def slurm_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
 
 
 @pytest.fixture(scope="session")
+def slurm_site_2605(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    made = _limited(containers_of("26.05", tmp_path_factory.mktemp("slurmsite2605"), "s", SITE))
+    yield made
+    made.down()
+
+
+@pytest.fixture(scope="session")
 def slurm_confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
     made = _limited(containers_of("24.11", tmp_path_factory.mktemp("slurmconf"), "c", CONFINED))
     prolog = made.lab.folder / "etc/prolog.sh"

@@ -38,7 +38,7 @@ def number(job: str) -> str:
 
 
 def job_shown(driver: Driver, job: str) -> str:
-    return containers(driver).run("scontrol", "show", "job", number(job))
+    return harness(driver).cluster.run("scontrol", "show", "job", number(job))
 
 
 def waits_for_us(driver: Driver, job: str) -> bool:

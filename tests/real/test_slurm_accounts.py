@@ -17,7 +17,7 @@ from horae.arbiter.service import Arbiter
 from horae.config import Config
 from slurm_plugin import connect
 from tests.contract.waiting import wait_for
-from tests.real.slurm import Containers, clear_partition, fresh_partition, slurm_site  # noqa: F401 - a fixture
+from tests.real.slurm import Containers, clear_partition, fresh_partition, slurm_site, slurm_site_2605  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.real
 
@@ -299,9 +299,9 @@ class Day:
             clear_partition(self.cluster, partition)
 
 
-@pytest.fixture
-def day(slurm_site: Containers, tmp_path: Path) -> Iterator[Day]:  # noqa: F811
-    made = Day(slurm_site, tmp_path)
+@pytest.fixture(params=["slurm_site", pytest.param("slurm_site_2605", marks=pytest.mark.soak)])
+def day(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Day]:
+    made = Day(request.getfixturevalue(request.param), tmp_path)
     yield made
     made.end()
 

@@ -16,16 +16,21 @@ from horae.views import watch
 from policy.model import BadInput
 from slurm_plugin import connect
 from tests.contract.driver import Driver
-from tests.real.slurm import Containers, slurm_confined, slurm_site, wait_for  # noqa: F401 - fixtures
+from tests.real.slurm import Containers, slurm_confined, slurm_site, slurm_site_2605, wait_for  # noqa: F401 - fixtures
 from tests.real.slurm_driving import PLAIN, containers, edited, harness, job_shown, number, submit, trapped
 from tests.real.slurm_harness import SlurmHarness
 
 pytestmark = pytest.mark.real
 
 
-@pytest.fixture(params=["slurm_site", pytest.param("slurm_confined", marks=pytest.mark.soak)])
+@pytest.fixture(
+    params=[
+        "slurm_site",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("slurm_confined", "slurm_site_2605")),
+    ]
+)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
-    """The second by `make soak`: the same, with jobs in cgroups, memory counted, and a prolog before each start."""
+    """By `make soak` also with jobs in cgroups, memory counted, and a prolog before each start, and on 26.05."""
     made = SlurmHarness(request.getfixturevalue(request.param), tmp_path / "memory", partition="dl")
     driver = Driver(made)
     yield driver

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -93,24 +94,73 @@ def test_an_interactive_job_waits_its_turn_and_has_all_that_it_asked_for(site: G
     site.driver.wait(job, JobState.COMPLETED)
 
 
-def test_a_list_of_partitions_is_its_users_and_slurm_chooses_of_it(site: Ground) -> None:
-    here = site.offered(site.submit(f"--partition={site.partition},raw", "--gres=gpu:1"))
-    site.driver.start(here, site.driver.one())
-    site.driver.wait(here, JobState.RUNNING)
-    number = site.submit(f"--partition={site.partition},raw", "--gres=gpu:2")
-    there = site.offered(number)
-    site.slurm.run("scontrol", "update", f"PartitionName={site.partition}", "State=DOWN")
+@contextmanager
+def closed(site: Ground, partition: str) -> Iterator[None]:
+    """Nothing of it is started meanwhile."""
+    site.slurm.run("scontrol", "update", f"PartitionName={partition}", "State=DOWN")
     try:
-        site.driver.start(there, site.driver.one(2))
-        wait_for("it runs in the other one", lambda: site.shown(number)["JobState"] == "RUNNING")
-        assert site.shown(number)["Partition"] == "raw"
-        wait_for("it is Slurm's there", lambda: site.named(number) is None)
-        site.driver.observe()  # hands it back
-        wait_for("its GPUs are others'", lambda: sum(node.foreign for node in site.driver.observe().nodes) == 2)
-        assert [note for note in site.driver.observe().notes if number in note] == []
+        yield
     finally:
-        site.slurm.run("scontrol", "update", f"PartitionName={site.partition}", "State=UP")
-        site.slurm.run("scancel", number)
+        site.slurm.run("scontrol", "update", f"PartitionName={partition}", "State=UP")
+
+
+def test_of_a_list_of_partitions_the_others_start_it_as_in_plain_slurm(site: Ground) -> None:
+    both = f"--partition={site.partition},raw"
+    number = site.submit(both, "--gres=gpu:2")
+    wait_for("Slurm starts it, nobody else", lambda: site.shown(number)["JobState"] == "RUNNING")
+    assert site.shown(number)["Partition"] == "raw"
+    wait_for("its GPUs are others'", lambda: sum(node.foreign for node in site.driver.observe().nodes) == 2)
+    assert site.named(number) is None
+    with closed(site, "raw"):
+        array = site.submit(both, "--gres=gpu:1", "--array=1-3")
+        tasks = [site.offered(f"{array}_{task}") for task in (1, 2, 3)]
+        assert site.slurm.run("squeue", "-h", "-j", array, "-o", "%K %P %T") == "1-3 raw PENDING", "one record"
+        site.driver.start(tasks[1], site.driver.one())  # it is its turn
+        site.driver.wait(tasks[1], JobState.RUNNING)
+        assert site.shown(f"{array}_2")["Partition"] == site.partition
+        assert {site.driver.job(task).state for task in (tasks[0], tasks[2])} == {JobState.QUEUED}
+    wait_for(
+        "the others", lambda: site.shown(f"{array}_1")["JobState"] == site.shown(f"{array}_3")["JobState"] == "RUNNING"
+    )
+    wait_for("they are Slurm's", lambda: [job.id for job in site.driver.observe().jobs] == [tasks[1]])
+    site.driver.observe()
+    assert site.driver.observe().notes == ()
+    site.slurm.run("scancel", number, array)
+
+
+def test_a_grant_that_slurm_does_not_follow_takes_ours_off_the_list_alone(site: Ground) -> None:
+    both = f"--partition={site.partition},raw"
+    with closed(site, "raw"), closed(site, site.partition):
+        number = site.submit(both, "--gres=gpu:1")
+        job = site.offered(number)
+        site.driver.start(job, site.driver.one())
+        wait_for("both", lambda: set(site.shown(number)["Partition"].split(",")) == {site.partition, "raw"})
+        site.driver.until(
+            "not followed", lambda: bool(site.driver.observe()) and site.shown(number)["Partition"] == "raw"
+        )
+        assert site.shown(number)["Priority"] != "0"
+        site.slurm.run("scontrol", "hold", number)
+        site.driver.observe()
+        with pytest.raises(Exception, match="scontrol release"):
+            site.driver.port.start(job, site.driver.one(), 2)
+        site.slurm.run("scontrol", "release", number)
+    wait_for("the other one starts it", lambda: site.shown(number)["JobState"] == "RUNNING")
+    assert site.shown(number)["Partition"] == "raw"
+    site.slurm.run("scancel", number)
+
+
+@pytest.mark.parametrize("way", ["port", "script"])
+def test_leaving_gives_a_list_of_partitions_back(site: Ground, way: str) -> None:
+    with closed(site, "raw"):
+        number = site.submit(f"--partition={site.partition},raw", "--gres=gpu:1")
+        job = site.offered(number)
+        if way == "port":
+            site.driver.port.release(job)
+        else:
+            release_by_script(site)
+        wait_for("it is Slurm's", lambda: site.shown(number)["JobState"] == "RUNNING")
+    assert site.shown(number)["Partition"] == site.partition
+    site.slurm.run("scancel", number)
 
 
 @pytest.mark.soak  # on 24.11 in every run

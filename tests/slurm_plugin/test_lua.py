@@ -214,14 +214,47 @@ def test_what_cannot_be_honoured_is_refused_in_one_sentence(lua: Lua, fields: di
     assert words in lua.said[0]
 
 
-@pytest.mark.parametrize(
-    "fields", [{"script": None}, {"script": "", "comment": None}, {"partition": "raw,dl", **RIGID}]
-)
-def test_srun_salloc_and_lists_of_partitions_wait_as_they_are(lua: Lua, fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", [{"script": None}, {"script": "", "comment": None}])
+def test_srun_and_salloc_wait_as_they_are(lua: Lua, fields: dict[str, Any]) -> None:
     code, job = lua.submit(**fields)
     assert (code, waits(job), job.tres_per_node) == (0, True, "gres:gpu:v100:2")
     assert "shape=own" in job.admin_comment
-    assert job.partition == fields.get("partition", "dl")
+    assert job.partition == "dl"
+
+
+@pytest.mark.parametrize("fields", [{}, {"script": None}, {"priority": 0}, {"begin_time": time.time() + 3600}])
+def test_of_a_list_of_partitions_the_others_have_it_as_it_is(lua: Lua, fields: dict[str, Any]) -> None:
+    for _ in range(2):
+        code, job = lua.submit(**RIGID, **fields, partition="raw,dl,old")
+        assert (code, job.partition, waits(job)) == (0, "raw,old", False)
+        assert job.priority == fields.get("priority", NO_VAL)
+        tag = parse_tag(job.admin_comment)
+        assert tag is not None
+        assert (tag.beside, tag.partitions, tag.own_shape) == (("raw", "old"), ("raw", "dl", "old"), True)
+    assert (lua.folder / "beside").read_text() == "raw\nold\n"
+
+
+def test_a_list_of_ours_alone_waits_for_its_turn(make: Callable[..., Lua]) -> None:
+    lua = make(conf="partitions = {dl = true, second = true}")
+    lua.beat(hold="dl,second")
+    _, job = lua.submit(**RIGID, partition="dl,second")
+    assert (job.partition, waits(job), "beside=" in job.admin_comment) == ("dl,second", True, False)
+
+
+def test_an_elastic_job_is_not_restarted_by_slurm_before_all_others(lua: Lua) -> None:
+    flag = 1 << 43
+    assert lua.submit(bitflags=flag)[0] == 0, "a release without it"
+    lua.runtime.globals().slurm.EXPEDITED_REQUEUE = flag
+    for bitflags, code in ((0, 0), (flag >> 1, 0), (flag + 3, -1)):
+        assert lua.submit(bitflags=bitflags)[0] == code
+        assert lua.submit(**RIGID, bitflags=bitflags)[0] == 0
+    assert "--requeue=expedite" in lua.said[0]
+
+
+def test_a_job_that_waits_beside_is_not_moved_by_its_owner(lua: Lua) -> None:
+    record = {"partition": "raw", "admin_comment": "horae=1,gpus=1,shape=own,beside=raw,list=dl/raw", "priority": 5}
+    assert lua.modify(1000, record, partition="dl") == -1
+    assert lua.modify(1000, record, priority=0) == 0
 
 
 def test_a_hold_of_its_users_stands_beside_ours(lua: Lua) -> None:

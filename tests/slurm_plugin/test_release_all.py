@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 
 SCRIPT = Path(__file__).parents[2] / "slurm_plugin/site/release-all.sh"
-#: JobArrayID, State, PriorityLong, restartcnt, EligibleTime, SubmitTime, admin_comment
-PARKED = "7|PENDING|100|0|9999999999|9968377599|horae=abc,gpus=2,nodes=1,cpus=2,shape=own|"
-GIVEN = "8|PENDING|100|0|9999999999|9999999000|horae=abd,gpus=2,nodes=1,cpus=2,shape=own|"
-STRANGER = "9|PENDING|0|0|N/A|9999999000||"
+#: JobArrayID, State, PriorityLong, restartcnt, EligibleTime, SubmitTime, Partition, admin_comment
+PARKED = "7|PENDING|100|0|9999999999|9968377599|gpu|horae=abc,gpus=2,nodes=1,cpus=2,shape=own|"
+GIVEN = "8|PENDING|100|0|9999999999|9999999000|gpu|horae=abd,gpus=2,nodes=1,cpus=2,shape=own|"
+STRANGER = "9|PENDING|0|0|N/A|9999999000|gpu||"
+LIST = "gpus=2,nodes=1,shape=own,beside=raw/old,list=gpu/raw/old|"
 
 
 def handed_back(folder: Path, squeue: str) -> tuple[int, list[str]]:
@@ -31,6 +32,23 @@ def test_each_job_of_ours_is_given_its_time_again(tmp_path: Path) -> None:
     assert handed_back(tmp_path, f"cat <<'EOF'\n{rows}\nEOF") == (
         0,
         ["update jobid=7 StartTime=now", "update jobid=8 StartTime=uts9999999999"],
+    )
+
+
+def test_a_list_of_partitions_is_whole_again_and_a_hold_there_is_others(tmp_path: Path) -> None:
+    rows = [
+        f"{number}|PENDING|{priority}|0|9999999000|9999999000|{partition}|horae={number},{LIST}"
+        for number, priority, partition in ((1, 100, "raw,old"), (2, 0, "raw,old"), (3, 100, "gpu,raw,old"))
+    ]
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool/holds").write_text("2.2\n")
+    assert handed_back(tmp_path, "cat <<'EOF'\n" + "\n".join(rows) + "\nEOF") == (
+        0,
+        [
+            "update jobid=1 Partition=gpu,raw,old",
+            "update jobid=2 Partition=gpu,raw,old",
+            "update jobid=3 StartTime=uts9999999000",
+        ],
     )
 
 

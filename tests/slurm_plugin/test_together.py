@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,7 @@ class Slurm(Scripted):
             for number in range(1, jobs + 1)
         }
         self.before: Callable[[str], None] = lambda what: None
+        self.down: set[str] = set()
 
     def facts(self) -> Facts:
         return FACTS
@@ -47,7 +49,11 @@ class Slurm(Scripted):
         return list(self.rows.values())
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
-        return [NodeRow(f"n{at}", {"v100": 4}, 0, "idle", 16, 16, 1 << 36, 0) for at in range(1, 5)]
+        names = [f"n{at}" for at in range(1, 5)]
+        return [
+            NodeRow(name, {"v100": 4}, 0, "down*" if name in self.down else "idle", 16, 16, 1 << 36, 0)
+            for name in names
+        ]
 
     def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
         self.before("write")
@@ -208,6 +214,29 @@ def test_those_that_left_together_start_together_once_the_second_is_over(site: S
     site.port.close()
     assert site.slurm.said[:2] == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
     assert times[0] >= left_s + RESTART_GAP_S
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_node_that_has_just_come_back_may_still_be_ending_an_older_run(site: Site, own: bool) -> None:
+    """Where Slurm chooses the nodes it may choose that one, whatever is expected."""
+    left(site)
+    if own:
+        changes: dict[str, Any] = {"state": "PENDING", "priority": 9, "exit_status": None, "reason": "BeginTime"}
+        site.slurm.rows["1"] = replace(site.slurm.rows["1"], admin_comment="horae=j1,gpus=1,shape=own", **changes)
+    site.slurm.down = {"n1"}
+    attend(site.port)
+    first, second, _ = site.jobs
+    elsewhere = site.port.start_many([(first, {"n2": 1}, 2)])
+    assert elsewhere == {}, "it is down: nothing is started there"
+    site.slurm.down = set()
+    attend(site.port)
+    site.slurm.said.clear()
+    errors = site.port.start_many([(first, {"n2": 1}, 3), (second, {"n1": 1}, 2)])
+    assert set(errors) == ({first, second} if own else {second})
+    for error in errors.values():
+        assert isinstance(error, TryLater)
+        assert "n1 has just come back" in error.text
+        assert FACTS.kill_wait_s < error.retry_after_s < FACTS.kill_wait_s + 6.0
 
 
 def test_on_other_nodes_they_start_at_once_and_a_start_that_waits_is_taken_back(

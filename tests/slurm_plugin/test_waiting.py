@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 
-from horae.port import BlockKind
+from horae.port import BlockKind, JobState
 from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.files.spool import Spool
 from slurm_plugin.jobs.observation import Observer
 from slurm_plugin.jobs.record import Memo, Memories
-from slurm_plugin.jobs.shapes import original
+from slurm_plugin.jobs.shapes import handing_back, original, start_writes
 from slurm_plugin.jobs.state_machine import judge
-from slurm_plugin.jobs.waiting import Arrivals, awaited, begins_s, held_by_others, is_awaited
+from slurm_plugin.jobs.waiting import Arrivals, awaited, begins_s, held_by_others, is_awaited, restarts_itself
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
+from slurm_plugin.writes import Change, Write, hold, release, update
 from tests.slurm_plugin.boundary import Boundary, job
-from tests.slurm_plugin.rows import FACTS, GRANT, NOW, OPTIONS, OWN, PARKED, ROW, look
+from tests.slurm_plugin.rows import FACTS, GRANT, NOW, OPTIONS, OWN, PARKED, RAN, ROW, look, shown
 
 IDS = ["9", "10", "11_2", "11_10", "11_100", "11_101", "100"]
 
@@ -128,6 +129,68 @@ def test_our_own_hold_is_ours_until_it_is_seen_to_be_over() -> None:
     own: dict[str, Any] = {**PARKED, "eligible_s": None}
     assert not held_by_others(replace(ROW, **{**own, "priority": 0}), look(blocked, **{**own, "priority": 0}).memo)
     assert look(blocked, **own).memo.held_s == 0.0
+
+
+LIST = f"{OWN},beside=raw/old,list=dl/raw/old"
+BESIDE: dict[str, Any] = {
+    **PARKED,
+    "admin_comment": LIST,
+    "partition": "raw,old",
+    "eligible_s": NOW,
+    "reason": "Resources",
+}
+
+
+def test_a_job_of_a_list_waits_in_the_others_untouched_until_its_turn() -> None:
+    waiting = look(**BESIDE)
+    assert shown(waiting) == (JobState.QUEUED, "")
+    row = replace(ROW, **BESIDE)
+    assert start_writes(row, waiting.memo, GRANT, first=True) == (
+        update("7", Change(partitions=("dl", "raw", "old"))),
+    ), "neither its age nor its place there changes"
+    assert held_by_others(replace(row, priority=0), Memo("7.abc", held_s=NOW)), "there we hold nobody"
+    assert handing_back(replace(row, priority=0), Memo("7.abc", held_s=NOW), NOW) == start_writes(row, Memo("7"), GRANT)
+
+
+def test_what_of_a_list_ran_here_and_was_requeued_is_started_as_any_other() -> None:
+    row = replace(ROW, **{**BESIDE, "partition": "dl", "restarts": 1, "priority": 0})
+    assert start_writes(row, Memo("7.abc"), GRANT, first=True) == (update("7", Change(start_now=True)), release("7"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "write"),
+    [
+        ({"partition": "dl,raw,old"}, update("7", Change(partitions=("raw", "old")))),
+        ({"partition": "dl", "restarts": 1}, hold("7")),  # it ran here, and was requeued
+    ],
+)
+def test_what_nobody_granted_is_not_slurms_to_start_here(changes: dict[str, Any], write: Write) -> None:
+    verdict = look(**{**BESIDE, **changes})
+    assert [each for step in verdict.steps for each in step.writes] == [write]
+
+
+def test_a_grant_of_a_job_in_a_list_that_is_blocked_is_taken_back_and_tried_later() -> None:
+    grant = replace(GRANT, at_s=NOW - 60)
+    blocked = look(Memo("7.abc", (grant,)), **{**BESIDE, "partition": "dl,raw,old"})
+    assert [each for step in blocked.steps for each in step.writes] == [update("7", Change(partitions=("raw", "old")))]
+    after = look(blocked.memo, **BESIDE)
+    assert shown(after) == (JobState.QUEUED, "")
+    assert after.job is not None
+    assert after.job.blocked is not None
+    assert (after.job.blocked.kind, after.memo.held_s) == (BlockKind.ASIDE, NOW)
+
+
+@pytest.mark.parametrize(("nodes", "state"), [((), JobState.LOST), (("n1",), JobState.STOPPING)])
+def test_a_job_that_slurm_restarts_before_all_others_has_not_ended(nodes: tuple[str, ...], state: JobState) -> None:
+    """With nodes it is leaving them, and may have come to its end."""
+    own = {**PARKED, "state": "EXPEDITING", "eligible_s": NOW, "restarts": 1, "nodes": nodes}
+    memo = Memo("7.abc", (RAN,), ordered=1 << 30)
+    assert shown(look(memo, **own)) == (state, "")
+    row = replace(ROW, **own)
+    assert restarts_itself(row) == (not nodes)
+    assert bool(handing_back(row, memo, NOW)) == bool(nodes), "what it is restarted by is not written"
+    elastic = {**own, "admin_comment": ROW.admin_comment, "nodes": ()}
+    assert shown(look(memo, **elastic)) == (JobState.LOST, "hold")
 
 
 HOUR = 3600.0
