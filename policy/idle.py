@@ -47,22 +47,29 @@ def why(
         return None
     demand = {a.name for a in snapshot.apps if a.demand_max is not None}
     jobs = {j.name: j for j in snapshot.jobs}
-    last: Idle | None = next((r for r in (Idle.ORDER, Idle.RESERVED) if r in allowed), None)
     usual, left = Placer(snapshot, speeds).usual, left_over(snapshot, allocation, speeds)
+
+    def holds(reason: Idle, job: Job) -> bool:
+        match reason:
+            case Idle.DEMAND:
+                return job.app in demand
+            case Idle.PACKED:
+                return bool(options.get("network_packing"))
+            case Idle.REQUESTED:
+                return bool(allocation.get(job.name)) or not _fits(job, usual(job), left)
+        return True
+
     first: Idle | None = None
     for name, _ in wishes(snapshot, allocation, speeds):
-        job = jobs[name]
-        reason: Idle | None = last
-        if Idle.DEMAND in allowed and job.app in demand:
-            reason = Idle.DEMAND
-        elif Idle.PACKED in allowed and options.get("network_packing"):
-            reason = Idle.PACKED
-        elif Idle.REQUESTED in allowed and (allocation.get(name) or not _fits(job, usual(job), left)):
-            reason = Idle.REQUESTED
+        reason = next((r for r in _FIRST if r in allowed and holds(r, jobs[name])), None)
         if reason is None:
             return None
         first = first or reason
     return first
+
+
+#: Which is told where several hold.
+_FIRST = (Idle.DEMAND, Idle.PACKED, Idle.REQUESTED, Idle.ORDER, Idle.RESERVED)
 
 
 def _fits(job: Job, size: Gpus, left: Placer) -> bool:

@@ -14,6 +14,7 @@ from horae.cli.options import Json
 from horae.tui import screen
 
 if TYPE_CHECKING:
+    from policy.contract import Bidding
     from policy.model import BadInput, Snapshot
     from policy.text.textform import Document
 
@@ -57,10 +58,9 @@ def decide(
         return
     if instance is None:
         raise typer.BadParameter("name an instance file, or --batch", param_hint="INSTANCE")
-    if sum(x is not None for x in (job, rounds, bids, perturb)) > 1:
+    if [job, rounds, bids, perturb].count(None) < 3:
         raise typer.BadParameter("one of --explain, --rounds, --bids and --perturb at a time")
     from horae.tables import table
-    from policy import catalogue
     from policy.contract import Context
     from policy.decide import judged
     from policy.text import answer
@@ -79,13 +79,7 @@ def decide(
         return
     context = Context(Throughput(snapshot.cluster), seed, time_limit, solver)
     if bids is not None:
-        bidding = catalogue.bidding(entry.name)
-        if bidding is None:
-            able = [e.name for e in catalogue.entries().values() if e.bids is not None]
-            raise typer.BadParameter(
-                f"{entry.name} takes no bids; {', '.join(able) or 'no policy'} does", param_hint="--bids"
-            )
-        _show_bids(bidding.table(snapshot, given, context, bids), as_json)
+        _show_bids(_bidding(entry.name).table(snapshot, given, context, bids), as_json)
         return
     fractions: Mapping[str, float] | None = None
     if rounds is not None:
@@ -106,6 +100,16 @@ def decide(
         screen.emit_json(plain)
     else:
         view.show(plain, snapshot)
+
+
+def _bidding(policy: str) -> Bidding:
+    from policy import catalogue
+
+    found = catalogue.bidding(policy)
+    if found is None:
+        able = [e.name for e in catalogue.entries().values() if e.bids is not None]
+        raise typer.BadParameter(f"{policy} takes no bids; {', '.join(able) or 'no policy'} does", param_hint="--bids")
+    return found
 
 
 def _none_of(**given: object) -> None:

@@ -125,9 +125,12 @@ def profile(
     else:
         _show(answers, why)
         _warn(reports)
-    partly = any(isinstance(each, cluster_logs.Read) and each.notes for each in found)
-    if partly or not all(runs for _, runs in answers):
+    if _partly(found) or not all(runs for _, runs in answers):
         raise typer.Exit(exits.NO)
+
+
+def _partly(found: Sequence[object]) -> bool:
+    return any(isinstance(each, cluster_logs.Read) and each.notes for each in found)
 
 
 def _draw(reader: LogReader, name: str, path: Path) -> None:

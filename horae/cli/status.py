@@ -69,25 +69,35 @@ def status(
     chosen = [j for j in answer["jobs"] if _wanted(j, jobs or [], tenant, state, users)]
     if start and not jobs:
         chosen = _by_start(chosen)
-    missing = set(jobs or ()) - {name for j in chosen for name in (j["id"], job_number(j["id"]))}
     if as_json:
         screen.emit_json({**answer, "jobs": chosen})
     else:
         _alerts(answer["alerts"], chosen)
-        header = not no_header
         if nodes:
-            screen.table(NODE_COLUMNS, _node_rows(answer["nodes"], answer["now_s"]), header=header)
+            screen.table(NODE_COLUMNS, _node_rows(answer["nodes"], answer["now_s"]), header=not no_header)
         elif tenants:
-            screen.table(TENANT_COLUMNS, _tenant_rows(answer["tenants"]), header=header)
-        elif pattern is not None:
-            _by_pattern(pattern, chosen, header=header)
-        elif start:
-            screen.table(START_COLUMNS, (_start_row(j) for j in chosen), header=header)
+            screen.table(TENANT_COLUMNS, _tenant_rows(answer["tenants"]), header=not no_header)
         else:
-            columns = JOB_COLUMNS + (LONG_COLUMNS if long else ()) + PLACE_COLUMNS
-            screen.table(columns, (_job_row(j, long) for j in chosen), header=header)
+            _show_jobs(chosen, pattern, start=start, long=long, header=not no_header)
+    _check_named(jobs or (), chosen)
+
+
+def _check_named(jobs: Iterable[str], found: Iterable[answers.JobAnswer]) -> None:
+    missing = set(jobs) - {name for j in found for name in (j["id"], job_number(j["id"]))}
     if missing:
         raise exits.Failure(exits.NO_SUCH_JOB, f"no such job: {', '.join(sorted(missing))}")
+
+
+def _show_jobs(
+    jobs: Iterable[answers.JobAnswer], pattern: formats.Pattern | None, *, start: bool, long: bool, header: bool
+) -> None:
+    if pattern is not None:
+        _by_pattern(pattern, jobs, header=header)
+    elif start:
+        screen.table(START_COLUMNS, (_start_row(j) for j in jobs), header=header)
+    else:
+        columns = JOB_COLUMNS + (LONG_COLUMNS if long else ()) + PLACE_COLUMNS
+        screen.table(columns, (_job_row(j, long) for j in jobs), header=header)
 
 
 def _by_pattern(pattern: formats.Pattern, jobs: Iterable[answers.JobAnswer], *, header: bool) -> None:

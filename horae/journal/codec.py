@@ -39,6 +39,11 @@ def plain(value: Any) -> Any:
         return {k: plain(v) for k, v in value.items()}
     if kind is list and _LEAVES.issuperset(map(type, value)):
         return value.copy()
+    return _other(value)
+
+
+def _other(value: Any) -> Any:
+    """The plain form of what is rarer."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):

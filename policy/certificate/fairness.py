@@ -17,7 +17,7 @@ Differences below TOLERANCE of the total throughput are the solvers', not the po
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policy.certificate.economy import MOST_COLUMNS, Columns, Crowd, Economy, Group, Worth, add, worth
@@ -172,6 +172,14 @@ def _incentive(tenants: list[_Tenant], entitled: Mapping[int, Worth | None], not
     return Worst(worst, who)
 
 
+def _poorest(tenants: Iterable[_Tenant]) -> list[_Tenant]:
+    """Of each kind the one that has least."""
+    out: dict[int, _Tenant] = {}
+    for t in sorted(tenants, key=lambda t: (t.alike, t.value)):
+        out.setdefault(t.alike, t)
+    return list(out.values())
+
+
 def _envy(tenants: list[_Tenant], entitled: Mapping[int, Worth | None], total: float, notes: list[str]) -> Worst:
     """The worst pair. Prices bound what a bundle could be worth, so that few pairs need a program of their own."""
     tolerance = TOLERANCE * max(total, 1.0)
@@ -183,11 +191,7 @@ def _envy(tenants: list[_Tenant], entitled: Mapping[int, Worth | None], total: f
         enviers.setdefault((i.alike, i.value, i.bundle), i)
     left = list(enviers.values())
     if len(left) * len(wanted) > MOST_PAIRS:
-        left.sort(key=lambda t: (t.alike, t.value))
-        poorest: dict[int, _Tenant] = {}
-        for t in left:
-            poorest.setdefault(t.alike, t)
-        left = list(poorest.values())[: max(MOST_PAIRS // max(len(wanted), 1), 1)]
+        left = _poorest(left)[: max(MOST_PAIRS // max(len(wanted), 1), 1)]
         notes.append(f"envy: only {len(left)} tenants compared with all, of each kind the one that has least")
     pairs: list[tuple[float, int, _Tenant, tuple[float, ...], str]] = []
     for i in left:

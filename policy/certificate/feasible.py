@@ -41,26 +41,36 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
         now = allocation.get(job.name)
         if not now:
             continue
-        tenant_ = job.tenant
-        holds[tenant_] = holds.get(tenant_, 0) + sum(now.values())
+        holds[job.tenant] = holds.get(job.tenant, 0) + sum(now.values())
         if not _surely(job, now, up):
-            unknown = [n for n in now if n not in nodes]
-            if unknown:
-                yield f"{job.name} is placed on {unknown[0]}, which is no node"
+            if unknown := now.keys() - nodes.keys():
+                yield f"{job.name} is placed on {min(unknown)}, which is no node"
                 continue
             yield from _wrong(job, now, nodes, snapshot)
             if job.shape is not None and job.shape.exclusive and now != job.allocation:
                 alone |= dict.fromkeys(now, job.name)
+        more = job.cpus_per_gpu or job.memory_per_gpu or job.shape is not None
         for name, gpus in now.items():
             used[name] = used.get(name, 0) + gpus
-        if job.cpus_per_gpu or job.memory_per_gpu or job.shape is not None:
-            for name, gpus in now.items():
+            if more:
                 cpus[name] = cpus.get(name, 0.0) + _cpus(job, gpus)
                 memory[name] = memory.get(name, 0.0) + _memory(job, gpus)
     yield from _overfull(nodes, used, cpus, memory)
-    for name, owner in alone.items():
-        if nodes[name].foreign or used[name] > allocation[owner][name]:
+    yield from _shared(nodes, used, {name: (owner, allocation[owner][name]) for name, owner in alone.items()})
+    yield from _above_caps(snapshot, allocation, holds)
+
+
+def _shared(
+    nodes: Mapping[NodeName, Node], used: Mapping[NodeName, int], alone: Mapping[NodeName, tuple[JobName, Gpus]]
+) -> Iterator[str]:
+    for name, (owner, gpus) in alone.items():
+        if nodes[name].foreign or used[name] > gpus:
             yield f"{owner} shares {name} with others, where it asks for whole nodes"
+
+
+def _above_caps(
+    snapshot: Snapshot, allocation: Mapping[JobName, Allocation], holds: Mapping[str, int]
+) -> Iterator[str]:
     for tenant in snapshot.tenants:
         has = holds.get(tenant.name, 0)
         above = tenant.cap is not None and has > tenant.cap

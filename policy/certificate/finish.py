@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 
-from policy.model import Allocation, Health, Job, JobName, Seconds, Snapshot
+from policy.model import Allocation, GpuType, Health, Job, JobName, Seconds, Snapshot
 from policy.throughput import Throughput
 
 
@@ -26,14 +26,8 @@ def rho_by_app(
     apps: dict[str, list[Job]] = {}
     for job in snapshot.jobs:
         apps.setdefault(job.app, []).append(job)
-    working = [j for j in snapshot.jobs if j.work.left != 0]
-    active = len({j.app for j in working})
-    capacity: dict[str, int] = {}
-    for n in snapshot.cluster.nodes:
-        if n.health is not Health.DOWN:
-            capacity[n.gpu_type] = capacity.get(n.gpu_type, 0) + n.gpus - n.foreign
-    alone_at = _AtBest(capacity, speeds)
-    mean = MeanActive(snapshot, active)
+    alone_at = _AtBest(_capacity(snapshot), speeds)
+    mean = MeanActive(snapshot, len({j.app for j in snapshot.jobs if j.work.left != 0}))
     out: dict[str, float | None] = {}
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
@@ -41,23 +35,12 @@ def rho_by_app(
         if len(jobs) == 1:
             job, left = jobs[0], jobs[0].work.left
             now = allocation.get(job.name) if left != 0 else None
+            runs = bool(now)
             out[app] = _by_itself(job, left, now, snapshot.now_s, speeds, alone_at, mean) if now else None
-            unknown += bool(now) and out[app] is None
-            continue
-        works = [j for j in jobs if j.work.left != 0]
-        running = [j for j in works if allocation.get(j.name)]
-        if not running:
-            out[app] = None
-            continue
-        start = min([j.submitted_s for j in works])
-        shared = _shared(snapshot.now_s - start, running, allocation, speeds)
-        alone = _alone(jobs, alone_at)
-        if shared is None or alone is None or alone <= 0:
-            out[app] = None
-            unknown += 1
-            continue
-        first = start if len(works) == len(jobs) else min([j.submitted_s for j in jobs])
-        out[app] = shared / (alone * mean.since(first))
+        else:
+            runs = any(j.work.left != 0 and allocation.get(j.name) for j in jobs)
+            out[app] = _together(jobs, allocation, snapshot.now_s, speeds, alone_at, mean) if runs else None
+        unknown += runs and out[app] is None
     notes = []
     if unknown:
         notes.append(f"rho: left out for {unknown} running apps whose length or speed nobody knows")
@@ -66,6 +49,33 @@ def rho_by_app(
             f"rho: {len(own_scheduler)} apps with a scheduler of their own are measured by their jobs in the snapshot"
         )
     return out, notes
+
+
+def _capacity(snapshot: Snapshot) -> dict[GpuType, int]:
+    out: dict[GpuType, int] = {}
+    for n in snapshot.cluster.nodes:
+        if n.health is not Health.DOWN:
+            out[n.gpu_type] = out.get(n.gpu_type, 0) + n.gpus - n.foreign
+    return out
+
+
+def _together(
+    jobs: list[Job],
+    allocation: Mapping[JobName, Allocation],
+    now_s: Seconds,
+    speeds: Throughput,
+    alone_at: _AtBest,
+    mean: MeanActive,
+) -> float | None:
+    """rho of an app of several jobs, of which some run; None where nobody knows their length or speed."""
+    works = [j for j in jobs if j.work.left != 0]
+    running = [j for j in works if allocation.get(j.name)]
+    start = min([j.submitted_s for j in works])
+    shared, alone = _shared(now_s - start, running, allocation, speeds), _alone(jobs, alone_at)
+    if shared is None or alone is None or alone <= 0:
+        return None
+    first = start if len(works) == len(jobs) else min([j.submitted_s for j in jobs])
+    return shared / (alone * mean.since(first))
 
 
 def _by_itself(

@@ -9,7 +9,7 @@ is work-conserving, and the account charges what was really served.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,12 +79,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     if not answer.found:
         return _stand(snapshot, placer, answer)
     shares = _job_shares(kinds, answer, types)
-    ideal: dict[str, dict[GpuType, float]] = {}
-    for kind in kinds:
-        of = ideal.setdefault(kind.tenant, dict.fromkeys(types, 0.0))
-        for job in kind.jobs:
-            for t, x in shares[job.name].items():
-                of[t] += x
+    ideal = _ideal(kinds, shares, types)
     turn = Turn.of(snapshot, options["quantum"], Could(snapshot, context.speeds))
     turn.keep(placer, jobs)
     account = Account.of(snapshot.state)
@@ -292,6 +287,19 @@ def _stand(snapshot: Snapshot, placer: Placer, answer: Shares) -> Proposal:
     return Proposal(allocation, state=snapshot.state, solver=answer.solver, notes=(*answer.notes, note))
 
 
+def _ideal(
+    kinds: Iterable[_Kind], shares: Mapping[JobName, Share], types: Sequence[GpuType]
+) -> dict[str, dict[GpuType, float]]:
+    """By tenant: GPUs of each type, the shares of its jobs together."""
+    out: dict[str, dict[GpuType, float]] = {}
+    for kind in kinds:
+        of = out.setdefault(kind.tenant, dict.fromkeys(types, 0.0))
+        for job in kind.jobs:
+            for t, x in shares[job.name].items():
+                of[t] += x
+    return out
+
+
 def _reasons(
     jobs: Sequence[Job],
     allocation: Mapping[JobName, Allocation],
@@ -323,14 +331,18 @@ def _reasons(
                 seen.code, seen.text, {**seen.numbers, **numbers}, "" if allocation[job.name] else change
             )
         elif mine:
-            text = f"{job.tenant} is entitled to {_say(mine)}; this round its whole GPUs go to jobs served less"
-            if not got:
-                text = f"{job.tenant} is entitled to {_say(mine)}, less than a gang: it waits, and is owed the more"
-            if job.gpus.min > widest:
-                text = f"no GPU type has {reasons.gpus(job.gpus.min)}: it waits for so many that all others leave over"
+            text = _waits_for(job, _say(mine), bool(got), widest)
             free = placer.free()
             out[job.name] = Reason(Code.WAITS_TURN, text, {"gpus": 0, "held": 0, "free": free, **numbers}, change)
     return out
+
+
+def _waits_for(job: Job, entitled: str, got: bool, widest: Gpus) -> str:
+    if job.gpus.min > widest:
+        return f"no GPU type has {reasons.gpus(job.gpus.min)}: it waits for so many that all others leave over"
+    if got:
+        return f"{job.tenant} is entitled to {entitled}; this round its whole GPUs go to jobs served less"
+    return f"{job.tenant} is entitled to {entitled}, less than a gang: it waits, and is owed the more"
 
 
 def _say(share: Mapping[GpuType, float]) -> str:

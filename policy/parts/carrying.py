@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy.model import EMPTY, Allocation, Code, Health, Job, JobName, Proposal, Reason, Snapshot
+from policy.model import EMPTY, Allocation, Code, Gpus, Health, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.parts.reasons import outcome
 from policy.records import altered
 from policy.throughput import Throughput
@@ -61,16 +61,20 @@ def _fits(then: Snapshot, now: Snapshot) -> bool:
             for node, gpus in job.allocation.items():
                 room[node] = room.get(node, 0) - gpus
             continue
-        if not job.gpus.feasible(job.held):
+        fixed = {node: real.allocation.get(node, 0) for node in draining}
+        if not job.gpus.feasible(job.held) or not _take(job.allocation, room, fixed):
             return False
-        for node, gpus in job.allocation.items():
-            if node not in room or (node in draining and gpus > real.allocation.get(node, 0)):
-                return False
-            room[node] -= gpus
-            if room[node] < 0:
-                return False
     caps = {t.name: t.cap for t in then.tenants if t.cap is not None}
     return all(n <= max(caps[t], stays.get(t, 0)) for t, n in holds.items() if t in caps)
+
+
+def _take(place: Allocation, room: dict[NodeName, Gpus], most: Mapping[NodeName, Gpus]) -> bool:
+    """Whether there is room for it, which it then takes; of some nodes no more than `most`."""
+    for node, gpus in place.items():
+        if gpus > room.get(node, 0) or gpus > most.get(node, gpus):
+            return False
+        room[node] -= gpus
+    return True
 
 
 def kept(snapshot: Snapshot, proposal: Proposal) -> Proposal:

@@ -65,6 +65,17 @@ def _infeasible(job: Job, size: Gpus, of: str, numbers: dict[str, Any]) -> Reaso
     )
 
 
+def _capped(job: Job, size: Gpus, placer: Placer, numbers: dict[str, Any]) -> Reason:
+    room = placer.room(job.tenant)
+    text = f"its tenant {job.tenant} may take {gpus(room or 0)} more; it needs {size}"
+    ways = ["a higher limit"]
+    if (placer.cap(job.tenant) or 0) >= size:
+        ways.append(f"other jobs of {job.tenant} that end")
+    elif room:  # nobody's end makes room for it as it is
+        ways.append("a smaller minimum")
+    return Reason(Code.WAITS_CAP, text, {**numbers, "room": room}, ", or ".join(ways))
+
+
 def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     """The reason of a job that waits with a gang of `size`, for a code that the placement gives."""
     types = placer.speeds.types(job)
@@ -74,15 +85,7 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     if code is Code.INFEASIBLE:
         return _infeasible(job, size, of, numbers)
     if code is Code.WAITS_CAP:
-        room = placer.room(job.tenant)
-        numbers["room"] = room
-        text = f"its tenant {job.tenant} may take {gpus(room or 0)} more; it needs {size}"
-        ways = ["a higher limit"]
-        if (placer.cap(job.tenant) or 0) >= size:
-            ways.append(f"other jobs of {job.tenant} that end")
-        elif room:  # nobody's end makes room for it as it is
-            ways.append("a smaller minimum")
-        return Reason(code, text, numbers, ", or ".join(ways))
+        return _capped(job, size, placer, numbers)
     if code is Code.WAITS_GANG:
         text = f"{gpus(free)}{of} are free, but not in a shape that holds its gang of {size}"
         return Reason(code, text, numbers, "GPUs that come free on the same nodes or of the same type")
@@ -92,7 +95,8 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     if code is Code.WAITS_TURN:
         text = f"needs {gpus(size)} of {free} free, but the policy's order keeps it waiting"
         return Reason(code, text, numbers, "jobs ahead of it that end")
-    if placer.limits.one_type_per_job and len(types := types or placer.speeds.present) > 1:
+    types = types or placer.speeds.present
+    if placer.limits.one_type_per_job and len(types) > 1:
         most = max(types, key=placer.free)
         numbers["free"] = free = placer.free(most)
         text, change = _short_of(size, " of one type", f"{free} of {most}", f"{gpus(max(size - free, 1))} of {most}")

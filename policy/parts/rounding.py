@@ -108,24 +108,28 @@ def whole(
     out: dict[str, dict[GpuType, int]] = {row: {} for row in ideal}
     for t, there in gpus.items():
         want = {r: min(ideal[r].get(t, 0.0) + deviation.get(r, {}).get(t, 0.0), largest[r]) for r in ideal}
-        want = {r: w for r, w in want.items() if w > 0}
-        real = {r: math.floor(w + 0.5 + 1e-9) for r, w in want.items()}
-        while sum(real.values()) > there:
-            most = min((r for r in real if real[r]), key=lambda r: (want[r] - real[r], r))
-            real[most] -= 1
-        real = {r: n if n >= smallest[r] else 0 for r, n in real.items()}
-        while (left := there - sum(real.values())) > 0:
-            owed = {r: want[r] - real[r] for r in real if want[r] - real[r] > 1e-9}
-            step = {r: 1 if real[r] else smallest[r] for r in owed}
-            fits = [r for r in owed if step[r] <= left]
-            if not fits:
-                break
-            best = min(fits, key=lambda r: (-owed[r], r))
-            real[best] += step[best]
-        for r, n in real.items():
+        for r, n in _of_type({r: w for r, w in want.items() if w > 0}, there, smallest).items():
             if n:
                 out[r][t] = n
     return out
+
+
+def _of_type(want: Mapping[str, float], there: int, smallest: Mapping[str, int]) -> dict[str, int]:
+    """Whole GPUs by row of `there` of one type."""
+    real = {r: math.floor(w + 0.5 + 1e-9) for r, w in want.items()}
+    while sum(real.values()) > there:
+        most = min((r for r in real if real[r]), key=lambda r: (want[r] - real[r], r))
+        real[most] -= 1
+    real = {r: n if n >= smallest[r] else 0 for r, n in real.items()}
+    while (left := there - sum(real.values())) > 0:
+        owed = {r: want[r] - real[r] for r in real if want[r] - real[r] > 1e-9}
+        step = {r: 1 if real[r] else smallest[r] for r in owed}
+        fits = [r for r in owed if step[r] <= left]
+        if not fits:
+            break
+        best = min(fits, key=lambda r: (-owed[r], r))
+        real[best] += step[best]
+    return real
 
 
 def _plain(table: Table) -> dict[str, dict[str, float]]:

@@ -323,21 +323,11 @@ class Program:
                 return Result(Termination.NUMERICAL, False, None, None, None, 0.0, Backend.HIGHS)
             self._live = self._problem.solverModel
         else:
-            self._live.setOptionValue("time_limit", limit)
-            for option, value in options.items():
-                self._live.setOptionValue(option, value)
-            if start:
-                index = np.array([v.index for v in start], dtype=np.int32)
-                self._live.setSolution(len(start), index, np.array(list(start.values()), dtype=np.float64))
-            self._live.run()
+            self._run_again({"time_limit": limit, **options}, start)
         model = self._live
         info, status = model.getInfo(), model.getModelStatus()
         has = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        termination = HIGHS_ENDS.get(status, Termination.ERROR)
-        if termination is Termination.TIME_LIMIT and has:
-            termination = Termination.FEASIBLE
-        if termination is Termination.OPTIMAL and not has:
-            termination = Termination.NUMERICAL
+        termination = _ended(HIGHS_ENDS.get(status, Termination.ERROR), has)
         has = has and termination in (Termination.OPTIMAL, Termination.FEASIBLE)
         sign = -1.0 if self._sense == pulp.LpMaximize else 1.0
         objective = sign * float(info.objective_function_value) if has else None
@@ -350,6 +340,14 @@ class Program:
         relative = relative_gap(objective, bound)
         clock = status is _STATUS.kTimeLimit
         return Result(termination, has, objective, bound, relative, 0.0, Backend.HIGHS, values, 0, prices, clock)
+
+    def _run_again(self, options: Mapping[str, Any], start: Mapping[Variable, float]) -> None:
+        for option, value in options.items():
+            self._live.setOptionValue(option, value)
+        if start:
+            index = np.array([v.index for v in start], dtype=np.int32)
+            self._live.setSolution(len(start), index, np.array(list(start.values()), dtype=np.float64))
+        self._live.run()
 
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
         self._build()
@@ -364,11 +362,7 @@ class Program:
         except pulp.PulpSolverError:
             return Result(Termination.ERROR, False, None, None, None, 0.0, Backend.CBC)
         late = time.perf_counter() - started >= limit * 0.98
-        kind = _CBC.get(self._problem.sol_status, Termination.TIME_LIMIT)
-        if kind is Termination.OPTIMAL and late and self._integer:
-            kind = Termination.FEASIBLE  # CBC names the incumbent "optimal" when its clock ran out
-        if self._problem.status == pulp.LpStatusUnbounded:
-            kind = Termination.UNBOUNDED
+        kind = self._cbc_ended(late)
         has = kind in (Termination.OPTIMAL, Termination.FEASIBLE)
         values = tuple(float(v.varValue or 0.0) for v in self._made) if has else ()
         objective = sum(c * values[v.index] for v, c in self._goal.items()) if has else None
@@ -377,6 +371,20 @@ class Program:
         prices = tuple(float(p or 0.0) for p in duals)
         gap_now = relative_gap(objective, bound)
         return Result(kind, has, objective, bound, gap_now, 0.0, Backend.CBC, values, 0, prices, clock=late)
+
+    def _cbc_ended(self, late: bool) -> Termination:
+        if self._problem.status == pulp.LpStatusUnbounded:
+            return Termination.UNBOUNDED
+        kind = _CBC.get(self._problem.sol_status, Termination.TIME_LIMIT)
+        # CBC names the incumbent "optimal" when its clock ran out.
+        return Termination.FEASIBLE if kind is Termination.OPTIMAL and late and self._integer else kind
+
+
+def _ended(told: Termination, has: bool) -> Termination:
+    """What HiGHS' own word for its end means, where it `has` a solution or none."""
+    if told is Termination.TIME_LIMIT and has:
+        return Termination.FEASIBLE
+    return Termination.NUMERICAL if told is Termination.OPTIMAL and not has else told
 
 
 #: HiGHS' options of the sub-programs that `heuristics` switches; all are on by default.

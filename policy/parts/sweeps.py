@@ -49,13 +49,20 @@ def resting(snapshot: Snapshot) -> dict[JobName, Reason]:
         end = next((e for e in phase_ends(app)[:-1] if any(j.work.done < e for j in jobs)), None)
         if end is None:
             continue
-        behind = [j for j in jobs if j.work.done < end]
-        waits = any(not j.allocation for j in behind)
-        for job in jobs:
-            if job.work.done >= end and (waits or not job.allocation):
-                text = f"it has done its phase, {len(behind)} of the {len(jobs)} jobs of {app.name} have not"
-                numbers = {"phase_end": end, "done": job.work.done, "behind": len(behind), "jobs": len(jobs)}
-                out[job.name] = Reason(Code.WAITS_TURN, text, numbers, "the others reaching the end of the phase")
+        out |= _resting(app, jobs, end)
+    return out
+
+
+def _resting(app: App, jobs: Sequence[Job], end: float) -> dict[JobName, Reason]:
+    """Those who reached the `end` of the phase that others of their app have not."""
+    out: dict[JobName, Reason] = {}
+    behind = [j for j in jobs if j.work.done < end]
+    waits = any(not j.allocation for j in behind)
+    for job in jobs:
+        if job.work.done >= end and (waits or not job.allocation):
+            text = f"it has done its phase, {len(behind)} of the {len(jobs)} jobs of {app.name} have not"
+            numbers = {"phase_end": end, "done": job.work.done, "behind": len(behind), "jobs": len(jobs)}
+            out[job.name] = Reason(Code.WAITS_TURN, text, numbers, "the others reaching the end of the phase")
     return out
 
 

@@ -81,17 +81,23 @@ class Agent:
         held = {t.job.name: t.job.allocation for t in tasks}
         if all(g <= held[j].get(n, 0) for j, place in found.items() for n, g in place.items() if n in self._closed):
             return found
-        left = {n: g for n, g in nodes.items() if g > 0}
+        stay, left = self._anchored(tasks, {n: g for n, g in nodes.items() if g > 0})
+        rest = [t for t in tasks if t.job.name not in stay]
+        left = {n: g for n, g in left.items() if n not in self._closed}
+        shape, names = self.bundle(left)
+        return {**stay, **self._gangs(rest, schedule(rest, shape, self.value.gangs), shape, names, left)}
+
+    def _anchored(
+        self, tasks: Sequence[Task], left: dict[NodeName, Gpus]
+    ) -> tuple[dict[JobName, dict[NodeName, Gpus]], dict[NodeName, Gpus]]:
+        """Who stays where it is, since it holds GPUs of a node that takes nobody anew, and what is left beside them."""
         stay: dict[JobName, dict[NodeName, Gpus]] = {}
         for task in sorted(tasks, key=lambda t: t.job.order):
             anchored = task.iterations > 0 and self._closed.intersection(task.job.allocation)
             if anchored and (mine := self._part(task.job, left)):
                 stay[task.job.name] = mine
                 left = {n: g - mine.get(n, 0) for n, g in left.items() if g > mine.get(n, 0)}
-        rest = [t for t in tasks if t.job.name not in stay]
-        left = {n: g for n, g in left.items() if n not in self._closed}
-        shape, names = self.bundle(left)
-        return {**stay, **self._gangs(rest, schedule(rest, shape, self.value.gangs), shape, names, left)}
+        return stay, left
 
     def _as_they_are(
         self, tasks: Sequence[Task], nodes: Mapping[NodeName, Gpus]

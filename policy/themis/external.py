@@ -44,6 +44,10 @@ def nodes_of(table: Table) -> set[NodeName]:
     return {n for row in table if isinstance(row.get("nodes"), Mapping) for n in row["nodes"]}
 
 
+def _within(gpus: object, free: Gpus) -> bool:
+    return isinstance(gpus, int) and not isinstance(gpus, bool) and 0 < gpus <= free
+
+
 def bid(
     app: str,
     table: Table,
@@ -68,11 +72,8 @@ def bid(
             bad += 1
             continue
         counts = list(nodes.values())
-        possible = all(
-            n in at and isinstance(g, int) and not isinstance(g, bool) and 0 < g <= offered.free[n]
-            for n, g in nodes.items()
-        )
-        if not (possible and isfinite(rho) and rho > 0) or (most is not None and sum(counts) > most):
+        possible = isfinite(rho) and rho > 0 and all(n in at and _within(g, offered.free[n]) for n, g in nodes.items())
+        if not possible or (most is not None and sum(counts) > most):
             bad += 1
         elif not nodes:
             bounded += not starving and rho > null_rho * trust

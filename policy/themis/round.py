@@ -243,27 +243,28 @@ def share(apps: int, fairness_knob: float) -> int:
 def _bid(this: Round) -> None:
     """Tables of the worst-off apps that can use something."""
     wanted = share(len(this.standings), this.options.fairness_knob)
-    weigh = {}
-    if this.options.weigh == "tenants":
-        weigh = weights(this.snapshot, {a: s.agent.value.jobs for a, s in this.standings.items()})
-    tables = {
-        app: table
-        for app in this.standings
-        if (table := external.fresh(this.snapshot.state, app, this.snapshot.now_s, this.options.deadline)) is not None
-    }
+    counts = this.options.weigh == "tenants"
+    weigh = weights(this.snapshot, {a: s.agent.value.jobs for a, s in this.standings.items()}) if counts else {}
+    tables = _sent(this)
     queue = ranking(this)
     asked: list[str] = []
     while queue and len(asked) < wanted:
         fresh = queue[: wanted - len(asked)]
         queue = queue[len(fresh) :]
         asked += fresh
-        apart = {n for a in asked for n in this.standings[a].base}
-        apart |= {n for a in asked if a in tables for n in external.nodes_of(tables[a])}
+        apart = {n for a in asked for n in (*this.standings[a].base, *external.nodes_of(tables.get(a, [])))}
         this.classes = classes(this.snapshot.cluster, this.offered, apart)
         found = {a: replace(_table(this, a, tables.get(a)), weight=weigh.get(a, 1.0)) for a in asked}
         asked = [a for a in asked if found[a].rows]
         this.bids = [found[a] for a in this.standings if a in asked]
     this.bidders = [b.app for b in this.bids]
+
+
+def _sent(this: Round) -> dict[str, external.Table]:
+    """What apps' own agents have sent and still counts."""
+    state, now_s, deadline_s = this.snapshot.state, this.snapshot.now_s, this.options.deadline
+    found = {app: external.fresh(state, app, now_s, deadline_s) for app in this.standings}
+    return {app: table for app, table in found.items() if table is not None}
 
 
 def _table(this: Round, app: str, sent: external.Table | None) -> Bid:

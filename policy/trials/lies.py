@@ -7,7 +7,7 @@ of them, or all of them or none; jobs split in two of half the work, in their ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -46,18 +46,24 @@ def told(snapshot: Snapshot, tenant: str) -> Iterator[Told]:
         if factor < 1:
             used = dict.fromkeys(target, factor)
             yield lie("idle", f"GPUs of {where} really idle for {1 - factor:.0%} of the time", slower, used)
-    if any(j.work_left is not None for j in mine):
-        for factor in FACTORS:
-            yield lie("work", f"work left times {factor:g}", partial(_longer, factor=factor))
-    if any(j.gpus.min > 1 or j.gpus.max is not None for j in mine):
-        yield lie("range", "any number of GPUs will do", _any_number)
-        yield lie("demand", "twice the GPUs that it can use", _twice)
-    if any(j.gpus.requested > 1 for j in mine):
-        yield lie("demand", "half the GPUs that it can use", _half)
-    if any(not j.gpus.rigid and j.gpus.max is not None for j in mine):
-        yield lie("demand", "all the GPUs that it can use, or none", _all_or_none)
+    for kind, what, change in _of_demand(mine):
+        yield lie(kind, what, change)
     yield Told("split", "every job as two of half the work, each an app of its own", *_split(snapshot, tenant, True))
     yield Told("split", "every job as two of half the work, in the same app", *_split(snapshot, tenant, False))
+
+
+def _of_demand(mine: Sequence[Job]) -> Iterator[tuple[str, str, Callable[[Job], Job]]]:
+    """Lies about how much they need: kind, in words, how a job becomes it."""
+    if any(j.work_left is not None for j in mine):
+        for factor in FACTORS:
+            yield "work", f"work left times {factor:g}", partial(_longer, factor=factor)
+    if any(j.gpus.min > 1 or j.gpus.max is not None for j in mine):
+        yield "range", "any number of GPUs will do", _any_number
+        yield "demand", "twice the GPUs that it can use", _twice
+    if any(j.gpus.requested > 1 for j in mine):
+        yield "demand", "half the GPUs that it can use", _half
+    if any(not j.gpus.rigid and j.gpus.max is not None for j in mine):
+        yield "demand", "all the GPUs that it can use, or none", _all_or_none
 
 
 def _faster(job: Job, factor: float, types: tuple[str, ...]) -> Job:

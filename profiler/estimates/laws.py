@@ -86,6 +86,13 @@ def evaluate(law: str, parameters: Mapping[str, float], at: Array | float) -> Ar
     return np.asarray(parameters["asymptote"] + parameters["scale"] * shape, dtype=np.float64)
 
 
+def _ranges(law: Law, span: float) -> list[tuple[float, float]]:
+    return [
+        (low * span, high * span) if name in ("s", "t") else (low, high)
+        for name, (low, high) in zip(law.shapes, law.ranges, strict=True)
+    ]
+
+
 def fit(law: Law, at: Array, values: Array, weights: Array, *, origin: float, floor: float | None) -> Fitted | None:
     """Weighted least squares of one law. `floor`: the asymptote is not below it (0 for losses that cannot be).
 
@@ -96,11 +103,7 @@ def fit(law: Law, at: Array, values: Array, weights: Array, *, origin: float, fl
         return None if law.name != "constant" or len(x) == 0 else _constant(at, values, weights, origin)
     if law.name == "constant":
         return _constant(at, values, weights, origin)
-    span = float(x[-1])
-    ranges = [
-        (low * span, high * span) if name in ("s", "t") else (low, high)
-        for name, (low, high) in zip(law.shapes, law.ranges, strict=True)
-    ]
+    ranges = _ranges(law, float(x[-1]))
     best: tuple[float, tuple[float, ...], float, float] = (float("inf"), (), 0.0, 0.0)
     for _ in range(ZOOMS + 1 if ranges else 1):
         axes = [np.geomspace(low, high, GRID) for low, high in ranges]

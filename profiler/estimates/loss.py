@@ -262,17 +262,17 @@ def fit_of(
         notes.append("loss: it rises at the end of what was read")
     if made is None:
         return None, tuple(notes)
-    per = 1.0 if curve.axis == "iteration" else iterations_per_epoch
     left: float | None = None
     interval: tuple[float, float] | None = None
     if target is None and total is not None and curve.axis == "iteration":
         left = max(total - made.last, 0.0)
     else:
         found = made.iterations_to_level() if target is None else made.iterations_to(target)
-        if found is not None and per is not None:
+        per = 1.0 if curve.axis == "iteration" else iterations_per_epoch
+        if found is None:
+            notes += [] if target is None else [f"loss: by the fit it does not reach {target:g}"]
+        elif per is not None:
             left, interval = found[0] * per, (found[1][0] * per, found[1][1] * per)
-        elif found is None and target is not None:
-            notes.append(f"loss: by the fit it does not reach {target:g}")
     return Fit(made.law, dict(made.fitted.parameters), target, left, interval), tuple(notes)
 
 

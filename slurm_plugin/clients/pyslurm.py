@@ -244,15 +244,15 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         num_nodes=whole(job["num_nodes"] or 1),
         num_cpus=whole(job["cpus"] or 1),
         alloc_memory=whole(job["memory"]) << 20 if nodes and job["memory"] else None,
-        comment=_text(job["comment"]) or "",
-        admin_comment=_text(job["admin_comment"]) or "",
-        user=_text(job["user_name"]) or "",
+        comment=_said(job["comment"]),
+        admin_comment=_said(job["admin_comment"]),
+        user=_said(job["user_name"]),
         uid=known_uid(job["user_id"]),
         account=_text(job["account"]),
         qos=_text(job["qos"]),
-        partition=_text(job["partition"]) or "",
-        name=_text(job["name"]) or "",
-        cwd=_text(job["working_directory"]) or "",
+        partition=_said(job["partition"]),
+        name=_said(job["name"]),
+        cwd=_said(job["working_directory"]),
         command=_text(job["command"]),
         stdout=_text(job["standard_output"]),
         dependency=_dependency(job["dependencies"]),
@@ -296,6 +296,10 @@ def _dependency(found: Any) -> str | None:
         return str(found) if found else None
     kinds = ((kind, ids) for kind, ids in found.items() if isinstance(ids, list) and ids)
     return ",".join(f"{kind}:{':'.join(map(str, ids))}" for kind, ids in kinds) or None
+
+
+def _said(raw: Any) -> str:
+    return _text(raw) or ""
 
 
 def _text(value: Any) -> str | None:

@@ -60,12 +60,12 @@ def _rows(job: Mapping[str, Any], now_s: float) -> Iterator[JobRow]:
 
 def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> JobRow:
     state = job_state(job["job_state"])
-    alloc = tres(job.get("tres_alloc_str") or "")
+    alloc = tres(_raw(job, "tres_alloc_str"))
     end_s, limit = _time(job.get("end_time")), value(job.get("time_limit"))
     limit_s = None if limit is None else limit * 60.0
     if limit_s is None and state not in _ENDED:
         end_s = None  # a year ahead: slurmctld's stand-in for no limit
-    reason = word(job.get("state_description") or "") or word(job.get("state_reason") or "")
+    reason = _word(job, "state_description") or _word(job, "state_reason")
     return JobRow(
         id=name,
         slurm_id=number,
@@ -73,24 +73,24 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         reason=None if reason == "None" else reason,
         restarts=value(job.get("restart_cnt")) or 0,
         priority=value(job.get("priority")) or 0,
-        nodes=expand(word(job.get("nodes") or "")),
-        gpus_per_node=gpu_count(job.get("tres_per_node") or ""),
-        gpus_total=gpu_count(job.get("tres_per_job") or ""),
+        nodes=expand(_word(job, "nodes")),
+        gpus_per_node=gpu_count(_raw(job, "tres_per_node")),
+        gpus_total=gpu_count(_raw(job, "tres_per_job")),
         num_nodes=value(job.get("node_count")) or 1,
         num_cpus=value(job.get("cpus")) or 1,
         alloc_memory=size(alloc.get("mem", "")),
-        comment=word(job.get("comment") or "") or "",
-        admin_comment=word(job.get("admin_comment") or "") or "",
-        user=str(job.get("user_name") or ""),
+        comment=_text(job, "comment"),
+        admin_comment=_text(job, "admin_comment"),
+        user=str(_raw(job, "user_name")),
         uid=known_uid(job.get("user_id")),
-        account=word(job.get("account") or ""),
-        qos=word(job.get("qos") or ""),
-        partition=str(job.get("partition") or ""),
-        name=str(job.get("name") or ""),
-        cwd=str(job.get("current_working_directory") or ""),
-        command=word(job.get("command") or ""),
-        stdout=word(job.get("standard_output") or ""),
-        dependency=word(job.get("dependency") or ""),
+        account=_word(job, "account"),
+        qos=_word(job, "qos"),
+        partition=str(_raw(job, "partition")),
+        name=str(_raw(job, "name")),
+        cwd=str(_raw(job, "current_working_directory")),
+        command=_word(job, "command"),
+        stdout=_word(job, "standard_output"),
+        dependency=_word(job, "dependency"),
         submit_s=_time(job.get("submit_time")),
         eligible_s=_time(job.get("eligible_time")),
         start_s=_time(job.get("start_time")),
@@ -99,9 +99,22 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         limit_s=limit_s,
         left_s=max(end_s - now_s, 0.0) if state == "RUNNING" and end_s else limit_s,
         exit_status=exit_status(job.get("exit_code")),
-        feature=word(job.get("features") or ""),
-        split=_split(job, expand(word(job.get("nodes") or ""))),
+        feature=_word(job, "features"),
+        split=_split(job, expand(_word(job, "nodes"))),
     )
+
+
+def _raw(row: Mapping[str, Any], field: str) -> Any:
+    """Empty where the row has nothing there."""
+    return row.get(field) or ""
+
+
+def _word(row: Mapping[str, Any], field: str) -> str | None:
+    return word(_raw(row, field))
+
+
+def _text(row: Mapping[str, Any], field: str) -> str:
+    return _word(row, field) or ""
 
 
 def known_uid(raw: Any) -> int:
@@ -133,18 +146,21 @@ def node_row(node: Mapping[str, Any]) -> NodeRow:
     words = [str(flag).lower() for flag in flags if flag]
     cpus, allocated = value(node.get("cpus")) or 0, value(node.get("alloc_cpus")) or 0
     out = any(word_ in {"down", "drain", "fail", "error", "not_responding"} for word_ in words)
-    features = node.get("features")
     return NodeRow(
         name=str(node["name"]),
-        gpu_types=gpus(word(node.get("gres") or "") or ""),
-        used=gpus_in_use(word(node.get("gres_used") or "") or ""),
+        gpu_types=gpus(_text(node, "gres")),
+        used=gpus_in_use(_text(node, "gres_used")),
         state="+".join(words),
         cpus_idle=0 if out else cpus - allocated,
         cpus_total=cpus,
         memory=(value(node.get("real_memory")) or 0) << 20,
         memory_used=(value(node.get("alloc_memory")) or 0) << 20,
-        features=tuple(features.split(",")) if isinstance(features, str) else tuple(map(str, features or ("",))),
+        features=_features(node.get("features")),
     )
+
+
+def _features(told: str | Sequence[Any] | None) -> tuple[str, ...]:
+    return tuple(told.split(",")) if isinstance(told, str) else tuple(map(str, told or ("",)))
 
 
 def job_state(state: str | Sequence[str]) -> str:

@@ -49,28 +49,30 @@ def within_nodes(
     free = {node.name: node.gpus - node.foreign for node in nodes}
     promised, completing = [], []
     for name, job in jobs.items():
-        state = rows[name].state if name in rows else ""
-        if job.allocation and state and state not in HOLDING:
+        state = rows[name].state if name in rows and job.allocation else ""
+        if state and state not in HOLDING:
             promised.append(name)
-        elif job.allocation and state == "COMPLETING":
+        elif state == "COMPLETING":
             completing.append(name)
         else:
-            for node, count in job.allocation.items():
-                free[node] = free.get(node, 0) - count
+            _take(free, job.allocation)
     kept = dict(jobs)
     for name in completing:
         left = {node: min(count, max(free.get(node, 0), 0)) for node, count in jobs[name].allocation.items()}
-        for node, count in left.items():
-            free[node] -= count
+        _take(free, left)
         kept[name] = replace(jobs[name], allocation={node: count for node, count in left.items() if count})
     for name in promised:
         allocation = jobs[name].allocation
         if all(free.get(node, 0) >= count for node, count in allocation.items()):
-            for node, count in allocation.items():
-                free[node] -= count
+            _take(free, allocation)
         else:
             kept[name] = replace(jobs[name], allocation={})
     return kept
+
+
+def _take(free: dict[str, int], held: Mapping[str, int]) -> None:
+    for node, count in held.items():
+        free[node] = free.get(node, 0) - count
 
 
 def between_two_reads(jobs: Mapping[str, JobRow], nodes: Sequence[NodeRow], granted: Mapping[str, Grant]) -> bool:

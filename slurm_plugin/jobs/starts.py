@@ -87,13 +87,7 @@ class Starts:
         try:
             with self._memories.together(durable=True):
                 for start in starts:
-                    row, memo = start.known.row, start.known.memo
-                    stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
-                    left_min = shapes.left_min(memo)
-                    if left_min is not None and not keeps_shape(row):
-                        memo = replace(memo, limits=(row.limit_s, left_min * 60.0))
-                    granted = replace(memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False)
-                    self._memories.put(granted)
+                    self._memories.put(_granted(start))
         except PortError as error:
             return errors | {start.known.seen.id: error for start in starts}
         now: list[tuple[JobId, Batch]] = []
@@ -209,6 +203,16 @@ class Starts:
                             self._memories.put(self._memories.get(job).with_last(withdrawn=True))
             except PortError as error:
                 self.late.append(error.text)
+
+
+def _granted(start: _Start) -> Memo:
+    """What is to be remembered of its job before the start is sent."""
+    row, memo = start.known.row, start.known.memo
+    stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
+    left_min = shapes.left_min(memo)
+    if left_min is not None and not keeps_shape(row):
+        memo = replace(memo, limits=(row.limit_s, left_min * 60.0))
+    return replace(memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False)
 
 
 def _due_s(memo: Memo, nodes: tuple[str, ...]) -> float:

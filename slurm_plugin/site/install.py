@@ -9,7 +9,7 @@ from __future__ import annotations
 import grp
 import pwd
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from horae.cli.manual import page
@@ -37,6 +37,18 @@ DEFAULTS = {
 }
 
 
+def _conf(path: Path, partitions: Sequence[str]) -> str:
+    """Its text, where it has these partitions, or names none. Raises BadInput."""
+    conf = text_of(path)
+    if conf is None:
+        raise BadInput("there is no such file", where=str(path), remedy="--set etc=FOLDER of slurm.conf")
+    known = re.findall(r"(?im)^\s*PartitionName=(\S+)", conf)
+    for name in partitions:
+        if known and name not in known:
+            raise BadInput(f"no partition '{name}'", where=str(path), field="partitions", remedy=", ".join(known))
+    return conf
+
+
 def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     """(changes, commands to run after them). Raises BadInput."""
     unknown = next((name for name in options if name not in DEFAULTS), None)
@@ -47,13 +59,7 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     if not partitions:
         raise BadInput("no managed partition", where="--set", field="partitions", remedy="--set partitions=gpu")
     conf_path = Path(said["etc"]) / "slurm.conf"
-    conf = text_of(conf_path)
-    if conf is None:
-        raise BadInput("there is no such file", where=str(conf_path), remedy="--set etc=FOLDER of slurm.conf")
-    known = re.findall(r"(?im)^\s*PartitionName=(\S+)", conf)
-    for name in partitions:
-        if known and name not in known:
-            raise BadInput(f"no partition '{name}'", where=str(conf_path), field="partitions", remedy=", ".join(known))
+    conf = _conf(conf_path, partitions)
     lua = Path(said["lua"])
     changes = [
         Change(lua / "horae.lua", (HERE / "horae.lua").read_bytes(), "the Lua module: holds and tags GPU jobs"),

@@ -165,14 +165,7 @@ class SliceRuntime:
         if not submitting:
             return
         check(spec)
-        failed = [each for each in listed if each.state == "FAILED" and epoch_tag(record.granted) in each.tags]
-        if len(failed) >= _FAILURES:
-            last = failed[-1]
-            mend = f"see the log of {last.id}: does its application master find Hadoop's jars (`framework`)?"
-            if "Failed to renew token" in last.diagnostics:
-                mend = "the ResourceManager must reach the NameNode that `webhdfs` names, as its `fs.defaultFS`"
-            text = f"{record.job}: {len(failed)} of its slices failed, the last one so: {last.diagnostics[:300]}"
-            raise FixConfiguration(text, mend)
+        _check_failures(record, listed)
         worker, classes = self._worker(record), self._hadoop()
         for node, gpus in submitting.items():
             app_id = self._manager.new_application(record.owner)
@@ -248,6 +241,19 @@ def _as_one(name: str, held: list[Slice]) -> App:
         gpus=sum(each.app.gpus for each in held),
         containers=sum(each.app.containers for each in held),
     )
+
+
+def _check_failures(record: Record, listed: Iterable[App]) -> None:
+    """Raises FixConfiguration where slices of this grant fail again and again."""
+    failed = [each for each in listed if each.state == "FAILED" and epoch_tag(record.granted) in each.tags]
+    if len(failed) < _FAILURES:
+        return
+    last = failed[-1]
+    mend = f"see the log of {last.id}: does its application master find Hadoop's jars (`framework`)?"
+    if "Failed to renew token" in last.diagnostics:
+        mend = "the ResourceManager must reach the NameNode that `webhdfs` names, as its `fs.defaultFS`"
+    text = f"{record.job}: {len(failed)} of its slices failed, the last one so: {last.diagnostics[:300]}"
+    raise FixConfiguration(text, mend)
 
 
 def _number(container: str) -> int:

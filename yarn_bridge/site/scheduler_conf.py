@@ -76,9 +76,8 @@ def edits(current: Mapping[str, str], wanted: Mapping[str, str]) -> list[QueueEd
     add: dict[str, dict[str, str | None]] = {path: {} for path in then if path not in now}
     update: dict[str, dict[str, str | None]] = {}
     plain: dict[str, str | None] = {}
-    for key in sorted(current.keys() | wanted.keys()):
-        if current.get(key) == wanted.get(key):
-            continue
+    differ = {key for key, _ in current.items() ^ wanted.items()}
+    for key in sorted(differ):
         path = _queue_of(key, paths)
         if path is None:
             plain[key] = wanted.get(key)
@@ -86,10 +85,8 @@ def edits(current: Mapping[str, str], wanted: Mapping[str, str]) -> list[QueueEd
             parameter = key.removeprefix(f"{PREFIX}{path}.")
             if parameter != "queues":
                 (add if path in add else update).setdefault(path, {})[parameter] = wanted.get(key)
-    steps = []
-    if gone:
-        steps.append(QueueEdits(update={path: {"state": "STOPPED"} for path in gone}))
-    if gone or add or update or plain:
+    steps = [QueueEdits(update={path: {"state": "STOPPED"} for path in gone})] if gone else []
+    if any((gone, add, update, plain)):
         steps.append(QueueEdits(add=add, update=update, remove=gone, globals=plain))
     return steps
 

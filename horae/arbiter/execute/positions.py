@@ -30,12 +30,14 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
     now_s, config = view.now_s, view.config
     nodes = [n for n in view.observation.nodes if view.pools.get(n.name) == pool]
     unseen = keeps_to_itself(ledger, config, pool)
-    ours: list[JobRecord] = []
+    mine: list[JobRecord] = []
     others: list[JobRecord] = []
     for record in ledger.live():
-        (ours if record.pool == pool and (record.shown or unseen) else others).append(record)
+        if record.pool != pool or not (record.shown or unseen):
+            others.append(record)
+        elif not _waits_untouched(record):
+            mine.append(record)
     capacity = _capacity(nodes, view, others)
-    mine = [record for record in ours if not _waits_untouched(record)]
     mine.sort(key=attrgetter("submitted_s", "id"))
     types = {n.name: n.gpu_type for n in view.observation.nodes}
     positions = [_position(r, config, now_s, restart_gap_s, ledger.opened_s) for r in mine]

@@ -37,17 +37,14 @@ class Payment:
         return abs(self.expected - self.due) <= 1e-9 * max(self.due, 1e-12)
 
 
-def pay(
+def _steps(
     won: Mapping[NodeName, Gpus],
     base: Mapping[NodeName, Gpus],
     rack: Mapping[NodeName, str],
-    fraction: float,
     null_value: float,
     rho: Rho,
-    mode: str,
-    random: Random,
-) -> Payment:
-    """What of `won` the app keeps. `null_value`: 1/rho without any of it."""
+) -> list[tuple[float, Gpus, dict[NodeName, Gpus]]]:
+    """Value, GPUs and bundle of what it might keep, each worth more than the one before; the first is nothing."""
     ladder = [dict(won)]
     while ladder[-1]:
         left = dict(ladder[-1])
@@ -59,6 +56,21 @@ def pay(
         worth = rho(bundle)
         if worth < inf and 1.0 / worth > steps[-1][0] * (1 + 1e-12):
             steps.append((1.0 / worth, sum(bundle.values()), bundle))
+    return steps
+
+
+def pay(
+    won: Mapping[NodeName, Gpus],
+    base: Mapping[NodeName, Gpus],
+    rack: Mapping[NodeName, str],
+    fraction: float,
+    null_value: float,
+    rho: Rho,
+    mode: str,
+    random: Random,
+) -> Payment:
+    """What of `won` the app keeps. `null_value`: 1/rho without any of it."""
+    steps = _steps(won, base, rack, null_value, rho)
     top, total = steps[-1][0], sum(won.values())
     due = fraction * top
     if mode == "floor":
