@@ -338,7 +338,7 @@ class Program:
         dual = solution.row_dual if has and not self._integer else ()
         prices = tuple((sign * np.array(dual)).tolist())
         relative = relative_gap(objective, bound)
-        clock = status is _STATUS.kTimeLimit
+        clock = status == _STATUS.kTimeLimit  # equal, never the same object: HiGHS makes one a call
         return Result(termination, has, objective, bound, relative, 0.0, Backend.HIGHS, values, 0, prices, clock)
 
     def _run_again(self, options: Mapping[str, Any], start: Mapping[Variable, float]) -> None:

@@ -95,6 +95,7 @@ def test_a_run_stopped_by_its_clock_is_not_optimal(backend: Backend) -> None:
 @BOTH
 def test_no_time_means_no_solution_or_an_incumbent(backend: Backend) -> None:
     result = knapsack(300, 60).solve(backend=backend, time_limit_s=0.0)
+    assert result.clock
     assert result.termination in (Termination.TIME_LIMIT, Termination.FEASIBLE)
     assert (result.objective is None) == (not result.has_solution)
 
