@@ -91,6 +91,9 @@ class World:
     def there(self, path: str) -> bool:
         return path in self.files or path in self.folders
 
+    def gethomedirectory(self, path: str, query: dict[str, str]) -> Any:
+        return {"Path": f"/user/{query.get('user.name', self.owner)}"}
+
     def getfilestatus(self, path: str, query: object) -> Any:
         if not self.there(path):
             return refused(404, "FileNotFoundException", f"File does not exist: {path}")

@@ -221,6 +221,8 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
     ("settings", lambda s: s.faults.update({"/conf": Reply(403, "admins only")}), Verdict.WARN, "admins only", "/conf"),
     ("HDFS home", lambda s: s.world.folders.discard("/user/horae"), Verdict.FAIL, "no /user/horae", "-chown horae"),
     ("HDFS home", lambda s: setattr(s.world, "owner", "root"), Verdict.WARN, "is root's", "-chown horae"),
+    ("folder", lambda s: s.world.modes.update({"/user": "777"}), Verdict.FAIL, "everybody may write to /user (its mode",
+     "hdfs dfs -chmod +t /user"),
     ("HDFS /tmp", lambda s: s.world.modes.pop("/tmp"), Verdict.FAIL, "755", "-chmod 1777 /tmp"),
     ("framework", lambda s: s.world.files.clear(), Verdict.FAIL, "is not there", "enableFastLaunch"),
     ("framework", lambda s: s.world.modes.update({"/yarn-services/service-dep.tar.gz": "640"}), Verdict.FAIL,

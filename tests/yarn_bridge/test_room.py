@@ -116,6 +116,28 @@ def test_what_a_user_may_hold_of_memory_counts_in_gpus_of_his_largest_job(site: 
     assert attend(site.port).caps == {"horae": 2}
 
 
+def test_what_a_user_may_hold_is_a_limit_of_each_partition(site: Site) -> None:
+    """Of half of the default partition's 8 GPUs and of half of another's 4, 1.2 times each: 4 and 2, not 7 in one."""
+    tree = site.yarn.scheduler()
+    (leaf,) = tree["queues"]["queue"]
+    (part,) = leaf["capacities"]["queueCapacitiesByPartition"]
+    shares = {"": {"yarn.io/gpu": 4, "memory-mb": 65536, "vcores": 8},
+              "k80s": {"yarn.io/gpu": 2, "memory-mb": 32768, "vcores": 4}}  # fmt: skip
+    leaf["capacities"]["queueCapacitiesByPartition"] = [
+        {**part, "partitionName": label, "effectiveMinResource": amounts(share)} for label, share in shares.items()
+    ]
+    leaf["userLimitFactor"], site.yarn.tree = 1.2, tree
+    for known in range(2):
+        seen = attend(site.port)
+        assert sum(each.gpus - each.foreign for each in seen.nodes) == 4, f"{known} jobs are known"
+        assert any("one user may hold 4 GPUs at most in the default partition" in note for note in seen.notes)
+        site.port.submit("job", SPEC)
+    site.port.submit("other", replace(SPEC, name="other", owner="ann"))
+    assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 8, "two users"
+    site.port.submit("third", replace(SPEC, name="third", owner="ben"))
+    assert attend(site.port).caps["horae"] == 7, "of both partitions together"
+
+
 def test_no_node_is_blamed_for_a_gang_that_formed_while_the_manager_was_away(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

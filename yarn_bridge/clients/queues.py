@@ -42,6 +42,8 @@ class Queue:
     limits: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)
     usage: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)  #: by partition
     per_user: Amounts = field(default_factory=lambda: EMPTY)  #: what one user of weight 1 may hold; {}: no limit
+    #: the same in each partition, where it has a share of several
+    per_user_in: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)
     largest: Amounts = field(default_factory=lambda: EMPTY)  #: the most that one container in it may have; {}: not told
 
     def limit(self, label: str, what: str = GPUS) -> tuple[int | None, int]:
@@ -150,7 +152,8 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
     children = tuple(
         _capacity(each, f"{path}.{each['queueName']}", whole) for each in many((value.get("queues") or {}).get("queue"))
     )
-    least = _sum(_by_label(value, "effectiveMinResource").values())
+    shares = {label: each for label, each in _by_label(value, "effectiveMinResource").items() if any(each.values())}
+    least = _sum(shares.values())
     most = _by_label(value, "effectiveMaxResource")
     usage = _by_partition(value, "resources", "resourceUsagesByPartition")
     return Queue(
@@ -169,6 +172,9 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
         limits={label: _limits(amounts, whole.get(label, EMPTY)) for label, amounts in most.items()},
         usage=_used(usage, children),
         per_user=_per_user(least, value.get("userLimitFactor")),
+        per_user_in={label: _per_user(each, value.get("userLimitFactor")) for label, each in shares.items()}
+        if len(shares) > 1
+        else EMPTY,
         largest=resources(value.get("maximumAllocation")),
     )
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
-from policy.model import BadInput, Gpus
+from policy.model import EMPTY, BadInput, Gpus
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
-from yarn_bridge.jobs.room import Ceiling, Held, Holding, caps, ceilings
+from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, caps, ceilings
 from yarn_bridge.options import BY_QUEUE, Options
 
 #: what others use in the queue is as old as this at most
@@ -52,10 +52,10 @@ class QueueLimits:
         """The leaf queues that jobs may be in; none where nobody could tell yet."""
         return () if self._managed is None else tuple(self._managed.leaves())
 
-    def ceilings(self, label: str, within: Collection[str], begins: bool) -> dict[str, Ceiling]:
+    def ceilings(self, label: str, within: Collection[str], begins: bool, users: int) -> dict[str, Ceiling]:
         """By resource, in the partition of this label, which has the nodes `within`. None where there is no limit, or
         nobody could tell yet, or jobs are elsewhere: a limit of one queue says nothing about another's jobs. `begins`:
-        an application more may come."""
+        an application more may come; `users`: of how many jobs are."""
         if self._gone:
             return {GPUS: Ceiling(0, self._gone)}
         elsewhere = self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held)
@@ -63,6 +63,11 @@ class QueueLimits:
             return {}
         ours = [each for node, each in self._at.items() if node in within]
         found = ceilings(self._queues, self._options.queue, _sum(ours), label)
+        if self._managed is not None:  # a tenant's cap is on the sum of all partitions
+            for what, most in self._managed.per_user_in.get(label, EMPTY).items():
+                if what not in found or users * most < found[what].most:
+                    text = f"one user may hold {most} {WORDS[what]} at most in {label or 'the default'} partition"
+                    found[what] = Ceiling(users * most, f"queue {self._managed.path}: {text}")
         master = _sum([self.master] if begins else [])
         return {what: replace(each, most=max(each.most - master[what], 0)) for what, each in found.items()}
 

@@ -20,7 +20,7 @@ from yarn_bridge.options import BY_QUEUE, Options
 
 #: how long a GPU that a gang did not get is not offered, for the first time; twice as long each next time
 PAUSE_S, LONGEST_S = 60.0, 1800.0
-_WORDS = {GPUS: "GPUs", MEMORY: "MB of memory", CORES: "virtual cores"}
+WORDS = {GPUS: "GPUs", MEMORY: "MB of memory", CORES: "virtual cores"}
 _ONE = {GPUS: 1}
 
 
@@ -72,7 +72,7 @@ def ceilings(queues: Queues, name: str, ours: Amounts, label: str = "") -> dict[
             left = max(most - others, 0)
             if what not in found or left < found[what].most:
                 beside = f", and others use {others} of them" if others else ""
-                found[what] = Ceiling(left, f"queue {queue.path} may hold {most} {_WORDS[what]} at most{where}{beside}")
+                found[what] = Ceiling(left, f"queue {queue.path} may hold {most} {WORDS[what]} at most{where}{beside}")
     return found
 
 

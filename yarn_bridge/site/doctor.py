@@ -92,6 +92,7 @@ def examine(options: Options) -> Iterator[Check]:
         yield from _zookeeper(conf, info.store)
         names = settings_of(namenode, "the NameNode")
         yield from _guarded("WebHDFS", lambda: storage.checks(hdfs, conf, options, choice.runtime))
+        yield from _guarded("folder", lambda: storage.folder(hdfs, options))
         yield from _guarded("HDFS attributes", lambda: storage.attributes(hdfs, names, options))
         yield from _guarded("end of a file", lambda: storage.file_end(namenode, names, options))
         yield from _guarded("acting for owners", lambda: security.proxy_user(options, conf, names))

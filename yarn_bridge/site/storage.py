@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 from horae.doctor import Check, fail, failed, ok, warn
 from horae.elastic.stores.attributes import MOST, PIECE
-from horae.port import PortError
+from horae.port import FixConfiguration, PortError
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import Answer, HttpClient
 from yarn_bridge.clients.settings import Settings, setting_of
+from yarn_bridge.jobs import ground
 from yarn_bridge.options import SLICES, Options
 from yarn_bridge.site.xml import remedy
 
@@ -106,6 +107,16 @@ def _framework(hdfs: Hdfs, conf: Settings, options: Options, runtime: str) -> It
         yield fail("framework", f"{path} is {found.permission}: others cannot read it", f"hdfs dfs -chmod 644 {path}")
     else:
         yield ok("framework", f"{path}, {found.length >> 20} MB")
+
+
+def folder(hdfs: Hdfs, options: Options) -> Iterator[Check]:
+    """Whether the arbiter will believe what is in the bridge's folder, where there is one already."""
+    try:
+        ground.check(hdfs.as_user(options.user), options.root)
+    except FixConfiguration as error:
+        yield fail("folder", error.text, error.remedy)
+        return
+    yield ok("folder", f"nobody else can put anything into {options.root}")
 
 
 def attributes(hdfs: Hdfs, names: Settings, options: Options) -> Iterator[Check]:

@@ -346,9 +346,10 @@ class Observer:
         notes: list[str],
     ) -> tuple[Node, ...]:
         """Without what Horae's queue, and those above it, may not hold; `notes` grows by why."""
+        users = max(len({each.owner for each in told if each.size}), 1)
         for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
             within = {each.name for each in nodes if got.of.get(each.name, "") == label}
-            for what, limit in sorted(self.limits.ceilings(label, within, begins).items()):
+            for what, limit in sorted(self.limits.ceilings(label, within, begins, users).items()):
                 fewer = limited(nodes, held, what, limit.most, largest(told), within)
                 if fewer != nodes:
                     nodes = fewer
