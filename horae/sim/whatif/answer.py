@@ -98,6 +98,9 @@ def _replayed(
         trace, table = replay.assumed(jobs, assumption, cluster, seed)
         return replay.figures(play(trace, table, cluster, policy, assumption.restart_s, seed))
 
+    def times(found: dict[str, Any]) -> dict[str, Any]:
+        return {"wait": found["wait"], "jct": found["jct"]}
+
     # What happened was not elastic, and the time limits that people gave are not known: lengths stand for them.
     base = lives(BASELINE, RIGID)
     policies = {}
@@ -115,19 +118,19 @@ def _replayed(
         out["levers"] = {
             "order": {
                 "what": "the shortest job first, nothing else changed (jobs may be stopped and started again)",
-                "wait": lives("srtf", RIGID)["wait"],
+                **times(lives("srtf", RIGID)),
             },
             "time limits": {
                 "what": "the order of the replay, but nobody says how long a job will take",
-                "wait": lives(BASELINE, Assumption(known=False))["wait"],
+                **times(lives(BASELINE, Assumption(known=False))),
             },
             "policy": {
                 "what": f"{first}, no job elastic",
-                "wait": lives(first, RIGID)["wait"],
+                **times(lives(first, RIGID)),
             },
             "elasticity": {
                 "what": f"{first}, {said(question.assumption)}",
-                "wait": policies[first]["wait"],
+                **times(policies[first]),
             },
         }
     return out

@@ -127,15 +127,15 @@ def _levers(answer: dict[str, Any]) -> str:
     levers = answer.get("levers")
     if not levers:
         return ""
-    base = answer["replay"]["wait"]["mean"]
-    names = list(levers)
-    bars = _bars(
-        ["replay", *names],
-        {"replay": "replay", **{n: n for n in names}},
-        [("mean wait", {"replay": base, **{n: levers[n]["wait"]["mean"] for n in names}})],
-    )
-    what = "".join(f"<li><b>{escape(n)}</b>: {escape(levers[n]['what'])}</li>" for n in names)
-    return f"<h2>What each lever alone would have changed</h2>{bars}<ul>{what}</ul>"
+    played = {"replay": answer["replay"], **levers}
+    series = [
+        (words, {name: of[time]["mean"] for name, of in played.items()})
+        for words, time in (("mean wait for the first GPUs", "wait"), ("mean time to completion", "jct"))
+    ]
+    bars = _bars(list(played), {name: name for name in played}, series)
+    what = "".join(f"<li><b>{escape(n)}</b>: {escape(of['what'])}</li>" for n, of in levers.items())
+    note = "A policy that stops jobs starts many at once and none sooner to its end: look at both times."
+    return f"<h2>What each lever alone would have changed</h2>{bars}<p class=note>{note}</p><ul>{what}</ul>"
 
 
 def _assumed(answer: dict[str, Any]) -> str:

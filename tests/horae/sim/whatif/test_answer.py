@@ -123,6 +123,18 @@ def test_the_command_says_history_policies_and_writes_a_page_that_loads_nothing(
     assert text == page(answer, "dump.txt")
 
 
+def test_each_lever_is_what_the_simulator_says_of_the_same_dump(horae: Horae, tmp_path: Path) -> None:
+    dump, out = str(crowded(tmp_path)), tmp_path / "report.html"
+    answer = horae("what-if", "--from-sacct", dump, "--policies", "afs-l", "--html", str(out), "--json").json
+    played = {"order": "srtf", "policy": "afs-l", "elasticity": "afs-l"}  # nobody is elastic unless that is said
+    for lever, policy in played.items():
+        words = ("simulate", dump, "--format", "sacct", "--cluster", "a100:1x4", "--policy", policy, "--json")
+        told, found = horae(*words).json, answer["levers"][lever]
+        assert (found["wait"]["mean"], found["jct"]["mean"]) == (told["queueing"]["mean"], told["jct"]["mean"])
+    assert answer["levers"]["order"]["jct"] != answer["replay"]["jct"]
+    assert "mean time to completion</p>" in out.read_text()
+
+
 def test_history_alone_needs_no_policy_and_a_given_cluster_is_said(horae: Horae, tmp_path: Path) -> None:
     dump = str(crowded(tmp_path))
     answer = horae("what-if", "--from-sacct", dump, "--cluster", "a100:2x4", "--json").json
