@@ -229,10 +229,10 @@ class Line:
 
     @property
     def leads_loss(self) -> bool:
-        """Whether it begins with a bare whole number, and the name of a loss and its sign follow."""
+        """Whether it begins with a bare whole number, and the name of a loss and its value follow."""
         if len(self.marks) < 2 or self.marks[1].what != "loss" or self.marks[0] not in self.loose[:1]:
             return False
-        return re.match(rf"\s*{INT}\s+{re.escape(self.marks[1].key)}\s*[:=]", self.body) is not None
+        return re.match(rf"\s*{INT}\s+{re.escape(self.marks[1].key)}\s*(?:[:=]|[{DEC}])", self.body) is not None
 
     @property
     def is_row(self) -> bool:

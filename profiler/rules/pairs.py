@@ -307,7 +307,7 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind:
         mark.what = "skip"
     elif key:
         mark.what = ""
-    elif not mark.is_time and (named := _NAMED_BEHIND.match(behind)) is not None:
+    elif (mark.kind != INT or mark.unit) and not mark.is_time and (named := _NAMED_BEHIND.match(behind)) is not None:
         mark.key = named.group(1)
         mark.meaning = meaning(mark.key)
         mark.what = mark.meaning.what if mark.meaning is not None else ""

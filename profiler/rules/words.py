@@ -21,6 +21,7 @@ _RATE_ABBREVIATIONS = {
     "tps": ("throughput", "tokens/s"),
     "tgs": ("throughput", "tokens/s"),
     "fps": ("throughput", "samples/s"),
+    "ips": ("throughput", "samples/s"),
     "ups": ("step_rate", ""),
     "sps": ("throughput", "samples/s"),
     "qps": ("throughput", "samples/s"),

@@ -32,7 +32,7 @@ FIELDS = (
     *("accuracy.last", "validation.loss.last", "validation.accuracy.last", "failure.kind"),
 )
 
-HELD = ("threads_held",)
+HELD = ("posted_held",)
 COUNTED = tuple(name for name in others.SETS if name not in HELD)
 _FIRST_TOLD = Path(__file__).with_name("first_told.json").read_text(encoding="utf-8")
 #: What was right of numbers told of logs that no reader had been changed for: [right, told] by field.

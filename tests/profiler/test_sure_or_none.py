@@ -288,3 +288,14 @@ def test_held_out_numbers_beside_an_epoch_end_it_and_begin_no_run() -> None:
 def test_an_epoch_told_first_behind_a_full_counter_begins_no_run() -> None:
     steps = [f"[{k}/40] Loss: {falling(k // 10):.4f}" for k in (10, 20, 30, 40)]
     assert alone([*steps, "Epoch 1", *steps, "Epoch 2", *steps])["loss"]["n"] == 12
+
+
+def test_a_whole_number_before_the_name_of_a_loss_counts_though_no_sign_follows() -> None:
+    run = alone([f"{e:4d} train loss {falling(e):8.5f} test acc: {90 + e / 2}% duration 7.{e}s" for e in range(1, 9)])
+    assert run["loss"]["last"] == [8, pytest.approx(falling(8), abs=1e-4)]
+    assert run["validation"]["accuracy"]["n"] == 8
+
+
+def test_a_rate_in_instances_has_its_unit_in_its_name() -> None:
+    run = alone([f"epoch: [1/5], iter: {10 * k}, loss: {falling(k):.4f}, ips: 21.{k}" for k in range(1, 9)])
+    assert run["throughput"] == {"median": pytest.approx(21.45), "unit": "samples/s"}
