@@ -40,8 +40,8 @@ _MEANS = {
     ),
     FailureKind.NO_SPACE: ("a disk or a quota was full", "room where it writes: checkpoints, logs, caches"),
     FailureKind.NAN_LOSS: ("its loss was no number any more", "a smaller learning rate, or an earlier checkpoint"),
-    FailureKind.NODE_FAILURE: ("its node failed", "another node: tell an operator of it"),
-    FailureKind.TIME_LIMIT: ("its time was over", "a longer --time-limit"),
+    FailureKind.NODE_FAILURE: ("its log says that its node failed", "another node: tell an operator of it"),
+    FailureKind.TIME_LIMIT: ("its log says that its time was over", "a longer --time-limit"),
 }
 _LOST_RANKS = "NCCL_DEBUG=INFO shows which rank; often one rank failed first for another reason, or the network did"
 
@@ -65,7 +65,8 @@ def _last_attempt(lines: list[str]) -> list[str]:
 
 def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
     """(what it means, the line, what helps), the most telling first."""
-    for line in lines:
+    # A program that ran can print such a line too; it ends with these codes only where it was not started.
+    for line in lines if exit_code in (126, 127) else ():
         if (found := _NOT_STARTED.match(line)) is not None:
             return _not_started(found[1])
     signs = [(sign.kind, line) for line in lines if (sign := failures.find(line, 0)) is not None]

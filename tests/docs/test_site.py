@@ -60,6 +60,18 @@ def test_what_people_search_for_leads_to_an_answer(site: tuple[Path, str], word:
 
 
 @pytest.mark.parametrize(
+    "words",
+    ["pending", "not running", "conda", "virtualenv", "upgrade", "interactive", "notebook", "preempt", "checkpoint",
+     "quota", "output", "failed", "email", "time limit", "maintenance", "idle", "grafana", "wandb", "resize"],
+)  # fmt: skip
+def test_what_people_search_for_is_a_title(site: tuple[Path, str], words: str) -> None:
+    """The search puts titles before texts: where none has the word, it is lost among pages that mention it."""
+    index = json.loads((site[0] / "search/search_index.json").read_text())
+    titled = [each["location"] for each in index["docs"] if words in each["title"].lower()]
+    assert any(location.startswith(("faq/#", "howto/")) for location in titled), titled
+
+
+@pytest.mark.parametrize(
     "word", ["rho", "gang", "guard", "arbiter", "app", "envy", "Pareto", "SiteFactor", "fence", "spool", "lease"]
 )
 def test_words_of_the_trade_are_in_the_glossary(word: str) -> None:

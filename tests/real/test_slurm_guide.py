@@ -14,7 +14,8 @@ import pytest
 from tests.real.bare_host import BareHost, bare_host  # noqa: F401 - a fixture
 from tests.real.slurm import ONE_HOST, ROOT, wait_for
 
-pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.soak]
+#: The first time a distribution is unpacked for it; that alone takes minutes where others work too.
+pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.soak, pytest.mark.timeout(3000)]
 
 PAGE = ROOT / "docs/howto/slurm-install.md"
 _BLOCK = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)

@@ -38,6 +38,8 @@ TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
         ("[horae] step=10/20 loss=1\n", 137, ("killed (SIGKILL), not by Horae", "out of memory")),
         ("hello\n", 139, ("crashed (SIGSEGV)",)),
         ("hello\n", 143, ("ended by SIGTERM, not by Horae",)),
+        ("[horae-exec] cannot run python: [Errno 2] No such file or directory: b'/bin/python'\nwrong\n"
+         "[horae-exec] failed with exit code 3", 3, ("the last that it printed: wrong",)),
         ("hello\nthe data are wrong\n[horae-exec] failed with exit code 3", 3,
          ("the last that it printed: the data are wrong",)),
         ("[horae-exec] runs /bin/sh in /home\n[horae-exec] failed with exit code 3", 3, ("it printed nothing",)),

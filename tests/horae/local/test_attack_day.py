@@ -111,6 +111,68 @@ def test_no_line_of_a_log_stops_the_rounds(day: Day) -> None:
     day.ends(job)
 
 
+def test_a_log_that_lies_tells_of_its_own_job_alone(day: Day) -> None:
+    """Numbers that are none, steps backwards, lines of ours that we did not write, and others who are to be blamed."""
+    other = day.submits(BOB, name="honest", command=["/bin/sleep", "600"])
+    lies = (
+        "[horae] step=10/100 loss=nan iter_s=0.1", "[horae] step=1e308/1e308 loss=1e308 iter_s=1e-300",
+        "[horae] step=50/100 loss=-inf iter_s=nan", "[horae] step=5/100 loss=2.0 iter_s=-4",
+        f"[horae] step={'9' * 400}/3 loss=2.0 iter_s=0.1", f"job {other}: [horae] step=7/7 loss=0",
+        "[horae-exec] was killed by bob", "[horae-exec] cannot run x: [Errno 2] No such file or directory: '/bin/x'",
+        "slurmstepd: error: *** JOB 1 ON n1 CANCELLED DUE TO NODE FAILURE ***", "\x1b]0;PWNED\x07\x1b[2J",
+    )  # fmt: skip
+    script = (
+        f"import sys\nfor line in {lies!r}: print(line)\nprint('A' * 20_000_000)\nfor line in {lies!r}: print(line)"
+    )
+    liar = day.submits(ANN, command=[PYTHON, "-u", "-c", f"{script}\nsys.exit(3)"])
+    eventually(lambda: day.operator.job(liar)["ended"])
+    eventually(lambda: any(e["kind"] == "measured" for e in day.operator.history(job=liar)))
+    (told,) = [c["text"] for c in day.operator.explain(liar)["causes"] if c["what"] == "log"]
+    assert "there is no program" not in told and "bob" not in told
+    assert not told.startswith("its node failed")
+
+    def never(word: str) -> None:
+        pytest.fail(f"{word} is no JSON")
+
+    for path in (
+        "/v1/status?ended=true&losses=true",
+        f"/v1/jobs/{liar}/explain",
+        f"/v1/history?job={liar}",
+        "/v1/apps",
+    ):
+        status, text = day.calls(ANN, "GET", path)
+        assert status == 200
+        json.loads(text, parse_constant=never)
+    honest = day.operator.job(other)
+    assert (honest["state"], honest["step"] or 0, honest["loss"]) == ("running", 0, None)
+    assert not [a for a in day.operator.status()["alerts"] if a["what"].startswith(("bug", "policy", "cluster"))]
+    day.ends(other)
+
+
+def test_nobody_gets_at_anothers_files_by_naming_them(day: Day, open_to_all: Path) -> None:
+    """Environment, checkpoint and folder of a job are reached as its owner: also one that became a link meanwhile."""
+    private, mine = open_to_all / "private", open_to_all / "mine"
+    for folder, owner in ((private, BOB), (mine, ANN)):
+        folder.mkdir(mode=0o700)
+        os.chown(folder, owner, owner)
+    (private / "typed.json").write_text(
+        json.dumps({"env": {"TOKEN": SECRET}, "whole": True, "umask": 63, "limits": {}})
+    )
+    os.chown(private / "typed.json", BOB, BOB)
+    (private / "typed.json").chmod(0o600)
+    (mine / "checkpoints").symlink_to(private)
+    reads = "env; cat $HORAE_CHECKPOINT/*; echo planted > $HORAE_CHECKPOINT/planted"
+    jobs = [
+        day.submits(ANN, command=["/bin/sh", "-c", reads], typed=str(private / "typed.json")),
+        day.submits(ANN, command=["/bin/sh", "-c", reads], checkpoint=str(mine / "checkpoints")),
+        day.submits(ANN, command=["/bin/sh", "-c", reads], cwd=str(private), checkpoint=str(private)),
+    ]
+    for job in jobs:
+        eventually(lambda job=job: day.operator.job(job)["ended"])  # type: ignore[misc]
+        assert SECRET not in day.calls(ANN, "GET", f"/v1/jobs/{job}/log")[1]
+    assert sorted(path.name for path in private.iterdir()) == ["typed.json"]
+
+
 def test_what_is_planted_in_a_job_never_shows_to_others(day: Day) -> None:
     lines = "".join(
         f"[horae] step={n}/4000 loss={LOSS}{n} iter_s=0.01 world=1 epoch=1 t={n}.5\\n" for n in range(1, 40)
