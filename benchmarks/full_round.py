@@ -33,9 +33,10 @@ from _record import record
 
 from horae.arbiter import round
 from horae.arbiter.admit.models import standard
+from horae.arbiter.decide.album import Album, SnapshotSources
 from horae.arbiter.decide.pickling import dumps, loads
 from horae.arbiter.decide.policy_runner import Question, Worker
-from horae.arbiter.decide.snapshot import Album, SnapshotSources, options_of
+from horae.arbiter.decide.snapshot import options_of
 from horae.arbiter.execute import positions
 from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.config import Config, pools_by_node

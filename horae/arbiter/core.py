@@ -23,17 +23,19 @@ import horae
 from horae.arbiter import round
 from horae.arbiter.admit.models import Models
 from horae.arbiter.decide import aside, evidence, offers
-from horae.arbiter.decide.modes import acts_anywhere, mode_of
+from horae.arbiter.decide.album import Album, SnapshotSources
 from horae.arbiter.decide.policy_runner import Answer, Question
-from horae.arbiter.decide.snapshot import Album, Apps, SnapshotSources, grant_stands, strays
+from horae.arbiter.decide.snapshot import Apps
 from horae.arbiter.execute import outcomes
 from horae.arbiter.execute.actions import Actions
 from horae.arbiter.execute.executor import Beat, Claim, Done, Look, Op
 from horae.arbiter.execute.outcomes import Retries
 from horae.arbiter.execute.plan import PlanStep
+from horae.arbiter.modes import acts_anywhere, mode_of
 from horae.arbiter.observe import absences, budgets, feedback, recovery
 from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.arbiter.observe.unused import UnusedWatch
+from horae.arbiter.standing import grant_stands, strays
 from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.form import Kind

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from horae.arbiter.core import Act, Ask, Core, Instruction, LookNow
-from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.decide.policy_runner import PolicyRunner
 from horae.arbiter.execute.executor import Executor
+from horae.arbiter.modes import mode_of
 
 
 def reads_logs(core: Core) -> bool:

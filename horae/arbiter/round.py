@@ -18,22 +18,14 @@ from horae.arbiter.admit import decision_record, guards, probes
 from horae.arbiter.admit.guards import Reallocation, Speed, Veto
 from horae.arbiter.admit.models import Models
 from horae.arbiter.admit.repair import Fit, repair
-from horae.arbiter.decide.modes import mode_of
+from horae.arbiter.decide.album import Album, SnapshotSources
 from horae.arbiter.decide.policy_runner import Answer, Question
-from horae.arbiter.decide.snapshot import (
-    Album,
-    Apps,
-    SnapshotSources,
-    backoff_until,
-    decidable,
-    keeps_to_itself,
-    movable,
-    options_of,
-    picture_of_the_fit,
-)
+from horae.arbiter.decide.snapshot import Apps, options_of, picture_of_the_fit
 from horae.arbiter.execute.plan import PlanPhase
 from horae.arbiter.execute.positions import phase_of
+from horae.arbiter.modes import mode_of
 from horae.arbiter.observe.absences import closing
+from horae.arbiter.standing import backoff_until, decidable, keeps_to_itself, movable
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
 from horae.journal.quiet import quiet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from horae.arbiter.decide.snapshot import movable
+from horae.arbiter.standing import movable
 from horae.journal.ledger import JobRecord
 from horae.views.cause import Cause
 from policy.model import Away, Code, NodeName, Seconds

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from horae import job_number
-from horae.arbiter.decide.modes import mode_of, releasing
+from horae.arbiter.decide.album import recorded
 from horae.arbiter.decide.queue import standing
-from horae.arbiter.decide.snapshot import backoff_until, is_aside, movable, occupies, recorded
 from horae.arbiter.execute.plan import PlanStep
+from horae.arbiter.modes import mode_of, releasing
 from horae.arbiter.observe import unused
 from horae.arbiter.observe.budgets import ALERT as BUDGET
+from horae.arbiter.standing import backoff_until, is_aside, movable, occupies
 from horae.config import Config
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger, PoolRecord

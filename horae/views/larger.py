@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from horae import job_number
-from horae.arbiter.decide.modes import mode_of
+from horae.arbiter.modes import mode_of
 from horae.config import Config, Mode
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId

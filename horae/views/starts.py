@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf
 
 from horae.arbiter.decide.queue import standing
-from horae.arbiter.decide.snapshot import movable
+from horae.arbiter.standing import movable
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
 from horae.views.rows import job_row

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import horae
 from horae.arbiter.core import Core
-from horae.arbiter.decide.modes import mode_of
+from horae.arbiter.modes import mode_of
 from horae.config import Mode
 from horae.views import rows
 from policy.model import Node, Seconds

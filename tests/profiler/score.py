@@ -334,7 +334,7 @@ def others() -> list[str]:
         "The first reading is what to expect of a log that",
         "nobody has seen; after it the forms that were missed were added, so the later rows are no forecast, but for",
         "the twentieth: no reader was changed for it. The halves that were held out before (sixth, ninth, eleventh,",
-        "thirteenth, fifteenth, seventeenth, eighteenth) were looked at before the nineteenth was labelled, and classes",
+        "thirteenth, fifteenth, seventeenth, eighteenth) were looked at before the nineteenth was labelled; classes",
         "of what was wrong in them were mended.",
         "The second and the fourth set were",
         "chosen to be odd. Wrong is a number that is not so, missing one that was not found; the first four readings",

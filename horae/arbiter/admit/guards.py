@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from horae.arbiter.decide.snapshot import movable
+from horae.arbiter.standing import movable
 from horae.config import Guards
 from horae.journal import JobRecord
 from horae.port import JobState

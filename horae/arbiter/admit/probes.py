@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 
 from horae.arbiter.admit import guards
 from horae.arbiter.admit.guards import Reallocation, Speed
-from horae.arbiter.decide.modes import mode_of
-from horae.arbiter.decide.snapshot import SnapshotSources, movable, recorded
+from horae.arbiter.decide.album import SnapshotSources, recorded
+from horae.arbiter.modes import mode_of
+from horae.arbiter.standing import movable
 from horae.config import Mode, Pool
 from horae.config import Probes as Rules
 from horae.journal import Draft, JobRecord, Ledger, events

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.decide.policy_runner import Answer, Question
+from horae.arbiter.modes import mode_of
 from horae.config import Config
 from horae.journal import Draft, Ledger, PoolRecord, events
 from horae.journal.ledger import Offer

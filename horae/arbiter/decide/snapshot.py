@@ -9,138 +9,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from math import isfinite
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from horae.arbiter.decide.modes import mode_of
-from horae.config import Config, Pool
+from horae.arbiter.decide.album import Album, SnapshotSources
+from horae.arbiter.standing import decidable, keeps_to_itself, occupies, stands_elsewhere
+from horae.config import Pool
 from horae.journal import JobRecord, Ledger, PoolRecord
-from horae.journal.codec import restore
-from horae.journal.measured import Measurement
-from horae.port import BlockKind, JobId, JobState, Observation, backoff_s
-from policy import bounds, catalogue
+from horae.port import JobId
+from policy import catalogue
 from policy.model import (
     EMPTY,
-    Allocation,
     App,
     Away,
-    Beyond,
-    Bytes,
     Cluster,
-    GpuRange,
     Gpus,
-    GpuType,
     Health,
-    IterationsPerSecond,
     Job,
-    Limits,
     Node,
     NodeName,
     PolicyChoice,
-    Provenance,
     Quota,
-    Seconds,
-    Slowdown,
     Snapshot,
     Tenant,
-    TypeChoice,
-    Work,
 )
 
 Apps = Callable[[Ledger, str], tuple[App, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotSources:
-    """What a picture is made of, beside the ledger."""
-
-    observation: Observation
-    pools: Mapping[NodeName, str]  #: node -> pool
-    limits: Limits
-    config: Config
-    now_s: Seconds
-    fresh: Mapping[JobId, Measurement] = field(default_factory=lambda: EMPTY)  #: newer than what is on record
-    strays: Mapping[NodeName, Gpus] = field(default_factory=lambda: EMPTY)  #: held by jobs that are over for us
-    cpus_per_gpu: float | None = None  #: of a worker whose job does not say
-    memory_per_gpu: Bytes | None = None
-    away: Mapping[NodeName, tuple[Away, ...]] = field(default_factory=lambda: EMPTY)  #: times ahead, by node
-    beyond: Mapping[str, Beyond] = field(default_factory=lambda: EMPTY)  #: by tenant whose budget is used up
-
-
-def strays(ledger: Ledger, observation: Observation) -> Counter[NodeName]:
-    """GPUs that the cluster shows in the hands of jobs that the ledger has as ended: nobody else's yet."""
-    held: Counter[NodeName] = Counter()
-    for job in observation.jobs:
-        record = ledger.jobs.get(job.id)
-        if job.allocation and record is not None and not record.live:
-            held.update(job.allocation)
-    return held
-
-
-def grant_stands(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> bool:
-    """A start that the cluster does not show yet, and that may still come: its GPUs are spoken for."""
-    if record.grant is None:
-        return False
-    return record.state is JobState.STARTING or now_s - record.grant.at_s < settle_s
-
-
-def occupies(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> Allocation:
-    """The GPUs that nobody else may be given: held, or granted and not shown yet."""
-    if record.grant is None or not grant_stands(record, now_s, settle_s):
-        return record.allocation
-    if not record.allocation:
-        return record.grant.allocation
-    nodes = record.allocation.keys() | record.grant.allocation.keys()  # a reshape in place: either may be true
-    return {n: max(record.allocation.get(n, 0), record.grant.allocation.get(n, 0)) for n in sorted(nodes)}
-
-
-def movable(record: JobRecord) -> bool:
-    """Whether it can be stopped and resumed without losing its work."""
-    resumes = record.spec.elastic and record.spec.checkpoint is not None and not record.guessed
-    return resumes and not record.checkpoint_trouble
-
-
-def stands_elsewhere(record: JobRecord, known: frozenset[NodeName]) -> bool:
-    """Whether it holds GPUs that are not its pool's, and cannot leave them: without those it would seem to wait,
-    and be moved."""
-    return record.state.holds and not known.issuperset(record.allocation) and not movable(record)
-
-
-def backoff_until(record: JobRecord, config: Config) -> Seconds:
-    """A job that is lost again and again waits before each next start, longer each time."""
-    if record.state is not JobState.LOST or record.losses < 2:
-        return 0.0
-    return record.down_s + backoff_s(record.losses - 2, config.guards.loss_backoff_s, 3600.0)
-
-
-def is_aside(record: JobRecord, now_s: Seconds) -> bool:
-    """Whether it is left out because the policy cannot take it (`aside.py`)."""
-    return record.aside is not None and record.aside.until_s > now_s
-
-
-def keeps_to_itself(ledger: Ledger, config: Config, pool: str) -> bool:
-    """Whether the pool's jobs are decided about and not handed to the cluster: it will never show those handed in."""
-    found = config.pool(pool)
-    mode = None if found is None else mode_of(ledger, found)
-    return mode is not None and mode.decides and not mode.acts
-
-
-def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool = False) -> bool:
-    """Whether a policy decides about this job now; `unseen`: also where the cluster does not know it."""
-    return (
-        record.live
-        and (record.shown or unseen)
-        and record.missing_since_s is None
-        and not record.guessed
-        and record.wanted
-        and not record.state.ended
-        and not record.spec.without_gpus
-        and (record.blocked is None or record.blocked.kind is not BlockKind.ASIDE)
-        and not is_aside(record, now_s)
-        and (record.losses < 2 or backoff_until(record, config) <= now_s)
-    )
 
 
 def options_of(pool: Pool) -> Mapping[str, Any]:
@@ -285,202 +180,3 @@ def _node(node: Node, taken: Gpus, maintenance: bool, away: tuple[Away, ...]) ->
     """In maintenance nothing moves, for whatever cause."""
     health = Health.DRAIN if maintenance and node.health is Health.UP else node.health
     return replace(node, foreign=min(node.foreign + taken, node.gpus), health=health, away=() if maintenance else away)
-
-
-#: All that the picture of a job that holds nothing is made of, beside what is measured now.
-_SHOWN = attrgetter(
-    "spec", "tenant", "app", "submitted_s", "guessed", "state", "allocation", "charged_s", "measured", "checkpoint",
-    "leases", "restart_cost_s", "warmup_s", "priority", "precedence",
-)  # fmt: skip
-
-
-class Album:
-    """What of the last picture still holds: a job that nothing happened to is the same object again, and equal parts
-    of different jobs (tables, ranges, shapes) are one object, so that whoever works on them does it once.
-
-    It changes no value, only who is identical to whom. One album a pool.
-    """
-
-    def __init__(self) -> None:
-        self._about: tuple[object, ...] = ()
-        self._types: tuple[GpuType, ...] = ()
-        self._nodes: frozenset[NodeName] = frozenset()
-        self._jobs: dict[JobId, tuple[tuple[object, ...], Job]] = {}  #: those that a policy can take
-        self._tables: dict[object, _Tables] = {}
-        self._same: dict[object, Any] = {}
-        self._bounds = bounds.Known()
-
-    def open(self, view: SnapshotSources, types: tuple[GpuType, ...], nodes: frozenset[NodeName]) -> None:
-        """What every job depends on; where it is another than last time, nothing holds any more."""
-        about = (view.config, types, nodes, view.cpus_per_gpu, view.memory_per_gpu, bool(view.away))
-        if not self._about or self._about[0] is not view.config or self._about[1:] != about[1:]:
-            self._about, self._types, self._nodes = about, types, nodes
-            self._jobs, self._tables, self._same, self._bounds = {}, {}, {}, bounds.Known()
-
-    def close(self, shown: Collection[JobId]) -> None:
-        """Forget the jobs that are not `shown` any more, and tables where they have become too many."""
-        for job in [job for job in self._jobs if job not in shown]:
-            del self._jobs[job]
-        if len(self._tables) + len(self._same) > 4 * len(self._jobs) + 1000:
-            self._tables, self._same, self._bounds = {}, {}, bounds.Known()
-
-    def job(self, record: JobRecord, view: SnapshotSources) -> tuple[Job, str | None]:
-        """The job, and what of it no policy could take (None: nothing)."""
-        fresh = view.fresh.get(record.id)
-        if record.grant is not None or record.holding:  # time alone changes it
-            made = self._made(record, view, fresh)
-            return made, self._bounds.problem(made)
-        parts = (fresh, _SHOWN(record))
-        known = self._jobs.get(record.id)
-        if known is not None and known[0] == parts:
-            return known[1], None
-        made = self._made(record, view, fresh)
-        wrong = self._bounds.problem(made)
-        if wrong is None:
-            self._jobs[record.id] = (parts, made)
-        return made, wrong
-
-    def _made(self, record: JobRecord, view: SnapshotSources, fresh: Measurement | None) -> Job:
-        spec, now_s = record.spec, view.now_s
-        measured = _believable(fresh or recorded(record))
-        allocation = EMPTY
-        if record.allocation or record.grant is not None:
-            occupied = occupies(record, now_s, view.config.rounds.settle_s)
-            allocation = {n: g for n, g in occupied.items() if n in self._nodes}
-        choice, same = spec.type_choice, self._same
-        tables = self._tables_of(record, measured, view.config, choice)
-        gpus = _range(record, sum(allocation.values()))
-        slowdown = measured.slowdown or _NO_SLOWDOWN
-        return Job(
-            name=record.id,
-            tenant=record.tenant,
-            app=record.app_key,
-            gpus=same.setdefault((gpus.requested, gpus.min, gpus.max, gpus.allowed), gpus),
-            submitted_s=record.submitted_s,
-            work=_work(record, measured),
-            throughput=tables[0],
-            provenance=tables[1],
-            model=spec.model,
-            slowdown=same.setdefault(slowdown, slowdown),
-            attained=record.attained_at(now_s),
-            allocation=allocation,
-            lease_until=_leases(record, allocation) if record.leases else EMPTY,
-            cpus_per_gpu=view.cpus_per_gpu if spec.cpus_per_gpu is None else spec.cpus_per_gpu,
-            memory_per_gpu=view.memory_per_gpu if spec.memory_per_gpu is None else spec.memory_per_gpu,
-            loss=measured.loss,
-            loss_forecast=measured.loss_forecast,
-            restart_cost_s=record.whole_restart_cost_s,
-            shape=None if spec.shape is None else same.setdefault(spec.shape, spec.shape),
-            gpu_types=None if choice is None else same.setdefault(choice, choice),
-            priority=record.priority,
-            precedence=record.precedence,
-            stays=bool(view.away) and not movable(record),
-            time_left_s=record.time_left_at(now_s) if view.away else None,
-        )
-
-    def _tables_of(
-        self, record: JobRecord, measured: Measurement, config: Config, choice: TypeChoice | None
-    ) -> _Tables:
-        provenance = tuple(measured.provenance.items()) if measured.provenance else ()
-        key = (_content(record.spec.throughput), _content(measured.rates), provenance, choice)
-        found = self._tables.get(key)
-        if found is None:
-            found = self._tables[key] = _throughput(record, measured, config, self._types)
-        return found
-
-
-_Table = Mapping[GpuType, Mapping[Gpus, IterationsPerSecond]]
-_Tables = tuple[_Table, Mapping[GpuType, Provenance]]
-_NO_SLOWDOWN = Slowdown()
-
-
-def _content(table: _Table) -> object:
-    return tuple([(t, tuple(points.items())) for t, points in table.items()]) if table else ()
-
-
-_NOTHING_MEASURED = Measurement()
-
-
-def _believable(measured: Measurement) -> Measurement:
-    """What was read of a job's own output, less the numbers that nothing can mean: they are not known, no more."""
-    if measured is _NOTHING_MEASURED:
-        return measured
-    rates = {
-        gpu_type: {n: rate for n, rate in curve.items() if bounds.rate_stands(rate) and n <= bounds.MOST_GPUS}
-        for gpu_type, curve in measured.rates.items()
-    }
-    total = measured.total
-    if total is not None and not bounds.LEAST_WORK <= total <= bounds.MOST_WORK:
-        total = None
-    return replace(
-        measured,
-        done=min(max(measured.done, 0.0), bounds.MOST_WORK / 2) if isfinite(measured.done) else 0.0,
-        total=total,
-        rates={gpu_type: curve for gpu_type, curve in rates.items() if curve},
-        loss=tuple(p for p in measured.loss if abs(p[0]) <= bounds.MOST_WORK and abs(p[1]) <= bounds.MOST_LOSS),
-    )
-
-
-def recorded(record: JobRecord) -> Measurement:
-    return restore(Measurement, record.measured) if record.measured else _NOTHING_MEASURED
-
-
-def _work(record: JobRecord, measured: Measurement) -> Work:
-    total = record.spec.iterations if record.spec.iterations is not None else measured.total
-    done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
-    if total is not None and done >= total:
-        # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not for
-        # the lack of GPUs that a policy would no longer give it.
-        total = done + 1
-    return Work(total, done)
-
-
-def _range(record: JobRecord, held: Gpus) -> GpuRange:
-    """What a policy may choose from: a job that cannot be resumed keeps the size it was started at."""
-    gpus = record.spec.gpus
-    if movable(record):
-        return gpus
-    if held:
-        return GpuRange(held, held, held)
-    return gpus if record.spec.elastic else GpuRange(gpus.requested, gpus.requested, gpus.requested)
-
-
-def _leases(record: JobRecord, allocation: Allocation) -> Mapping[NodeName, tuple[Seconds, ...]]:
-    out = {}
-    for node, gpus in allocation.items():
-        times = tuple(sorted(record.leases.get(node, ())))[-gpus:]
-        if times:
-            out[node] = times
-    return out
-
-
-def _throughput(record: JobRecord, measured: Measurement, config: Config, types: tuple[GpuType, ...]) -> _Tables:
-    """Measured before stated; what is neither follows from the site's ratios between GPU types, and says so."""
-    stated = record.spec.throughput
-    known: dict[GpuType, Mapping[Gpus, IterationsPerSecond]] = {}
-    provenance: dict[GpuType, Provenance] = {}
-    for gpu_type in {**stated, **measured.rates}:
-        if gpu_type in measured.rates:
-            known[gpu_type] = {**stated.get(gpu_type, {}), **measured.rates[gpu_type]}
-            provenance[gpu_type] = measured.provenance.get(gpu_type, Provenance.MEASURED)
-        else:
-            known[gpu_type], provenance[gpu_type] = stated[gpu_type], Provenance.STATED
-    base = next(iter(sorted(known)), None)
-    out = {}
-    for gpu_type in types:
-        if not record.spec.runs_on(gpu_type):
-            provenance.pop(gpu_type, None)
-            continue
-        if gpu_type in known:
-            out[gpu_type] = dict(sorted(known[gpu_type].items()))
-            continue
-        ratio = config.gpu_types.get(gpu_type, 1.0)
-        if base is None and not config.gpu_types and not record.spec.gpu_types:
-            continue  # no table at all: it may run anywhere, at no known speed
-        if base is None:
-            out[gpu_type] = {1: ratio}
-        else:
-            ratio /= config.gpu_types.get(base, 1.0)
-            out[gpu_type] = {n: rate * ratio for n, rate in sorted(known[base].items())}
-        provenance[gpu_type] = Provenance.PRIOR
-    return out, {t: provenance[t] for t in out}

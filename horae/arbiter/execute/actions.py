@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from horae.arbiter.decide.modes import mode_of, releasing
+from horae.arbiter.decide.album import SnapshotSources
 from horae.arbiter.decide.queue import standing
-from horae.arbiter.decide.snapshot import SnapshotSources
 from horae.arbiter.execute import positions
 from horae.arbiter.execute.executor import Do, Op, ReleaseRest, SetOrder, SetReason
 from horae.arbiter.execute.outcomes import LONGEST_RETRY_S, Retries
 from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.execute.positions import repeatable
+from horae.arbiter.modes import mode_of, releasing
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.codec import plain

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from horae.arbiter.decide.snapshot import SnapshotSources, decidable, grant_stands, keeps_to_itself, movable, occupies
+from horae.arbiter.decide.album import SnapshotSources
 from horae.arbiter.execute.plan import PlanPhase, PlanStep, Position, plan
 from horae.arbiter.observe.absences import closing
+from horae.arbiter.standing import decidable, grant_stands, keeps_to_itself, movable, occupies
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.journal.quiet import quiet

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from ClusterShell.NodeSet import NodeSet
 
-from horae.arbiter.decide.snapshot import movable
+from horae.arbiter.standing import movable
 from horae.config import Config
 from horae.journal import Ledger
 from horae.port import Absence, Observation

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from horae.arbiter.decide.snapshot import movable
+from horae.arbiter.standing import movable
 from horae.config import Config
 from horae.elastic.protocol import EXTRA_REQUEUE_AT_LIMIT
 from horae.journal import Draft, JobRecord, Ledger, events

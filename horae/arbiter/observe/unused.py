@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from horae.arbiter.decide.modes import mode_of
-from horae.arbiter.decide.snapshot import movable
+from horae.arbiter.modes import mode_of
+from horae.arbiter.standing import movable
 from horae.config import Config, Mode
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.ledger import UnusedGpus

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from horae.arbiter.core import Core
-from horae.arbiter.decide.modes import mode_of
-from horae.arbiter.decide.snapshot import movable
+from horae.arbiter.modes import mode_of
 from horae.arbiter.observe.reconcile import pool_for
 from horae.arbiter.requests import authority
 from horae.arbiter.requests.authority import NotAllowed, Requester
 from horae.arbiter.requests.shares import Shares
+from horae.arbiter.standing import movable
 from horae.config import Mode
 from horae.journal import Draft, JobRecord, events
 from horae.port import JobId, JobState, Never, SiteTenant, TryLater

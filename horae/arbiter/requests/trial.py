@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from horae.arbiter.core import Core
-from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.decide.policy_runner import Answer, PolicyRunner, Question, Worker
 from horae.arbiter.decide.snapshot import picture_of_the_fit
+from horae.arbiter.modes import mode_of
 from horae.arbiter.observe.reconcile import pool_for
 from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import checked

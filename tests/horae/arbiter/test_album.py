@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from horae.arbiter import round
 from horae.arbiter.decide import replies
+from horae.arbiter.decide.album import Album
 from horae.arbiter.decide.pickling import dumps, loads
 from horae.arbiter.decide.policy_runner import Question
-from horae.arbiter.decide.snapshot import Album, picture, picture_of_the_fit
+from horae.arbiter.decide.snapshot import picture, picture_of_the_fit
 from horae.arbiter.execute import positions
 from horae.journal.measured import Measurement
 from horae.journal.quiet import quiet
