@@ -32,7 +32,7 @@ def sample(path: Path, form: str, count: int, seed: int, *, skip_bad: bool = Fal
         remedy = f"at most {there}"
         raise BadInput(f"{count} rows of a trace that has {there}", where=str(path), field="N", remedy=remedy)
     chosen = set(random.Random(seed).sample(range(there), count))
-    lines = TraceLines(path, skip_bad=skip_bad)
+    lines = TraceLines(path, skip_bad=skip_bad, copied=True)
     found = rows(lines, form)
     taken: list[tuple[int, str]] = []
     for number, row in enumerate(found):

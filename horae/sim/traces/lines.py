@@ -29,11 +29,12 @@ class Line(NamedTuple):
 
 
 class TraceLines:
-    """The lines of `path`. What is malformed is raised, or with `skip_bad` kept in `malformed` and passed over."""
+    """The lines of `path`. What is malformed is raised, or with `skip_bad` kept in `malformed` and passed over.
+    `copied`: whoever reads them copies them, so that readers that put jobs together keep their text."""
 
-    def __init__(self, path: Path, *, skip_bad: bool = False) -> None:
+    def __init__(self, path: Path, *, skip_bad: bool = False, copied: bool = False) -> None:
         self.path = path
-        self.skip_bad = skip_bad
+        self.skip_bad, self.copied = skip_bad, copied
         self.malformed: list[BadRow] = []
         #: What is read as it stands and may be another thing than it seems.
         self.doubtful: list[BadRow] = []

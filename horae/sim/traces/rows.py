@@ -16,7 +16,7 @@ from horae.sim.traces.table import Cells, Table
 
 class Row(NamedTuple):
     line: int
-    #: As it stands in the file, for who copies it.
+    #: As it stands in the file, for who copies it (`TraceLines.copied`).
     text: str
     job: TraceJob
     #: The other lines of the job, where its form takes several: (number, text).

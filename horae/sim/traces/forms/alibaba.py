@@ -6,9 +6,10 @@ rounded up over the job. 2023: one pod a job. Jobs without an end in the trace a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator
 from functools import partial
-from math import ceil
+from math import ceil, inf
 
 from horae.sim.traces.lines import TraceLines, beginning
 from horae.sim.traces.malformed import Malformed
@@ -56,15 +57,49 @@ def _pod(cells: Cells, number: int) -> TraceJob | str:
     return TraceJob(cells.word("name"), submitted, gpus, duration, cells.word("qos", "default"))
 
 
-class _Task:
-    __slots__ = ("end", "gpus", "line", "start", "text")
+class _Gangs:
+    """Jobs by name, in columns: of a file of a gigabyte there are millions, each of a task or two."""
 
-    def __init__(self, cells: Cells) -> None:
-        self.line, self.text = cells.line, cells.text
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.gpus, self.start, self.end = array("d"), array("d"), array("d")
+        self.line, self.open = array("q"), array("q")  #: its first task's; tasks without an end
+
+    def add(self, cells: Cells) -> int:
+        """One more task; the number of its job. Raises Malformed."""
+        name = cells.word("job_name")
         percent = cells.number("plan_gpu") if cells.has("plan_gpu") else 0.0
-        self.gpus = percent / 100 * (cells.number("inst_num") if cells.has("inst_num") else 1)
-        self.start = cells.number("start_time") if cells.has("start_time") else None
-        self.end = cells.number("end_time") if cells.has("end_time") else None
+        gpus = percent / 100 * (cells.number("inst_num") if cells.has("inst_num") else 1)
+        start = cells.number("start_time") if cells.has("start_time") else inf
+        end = cells.number("end_time") if cells.has("end_time") else -inf
+        number = self.numbers.setdefault(name, len(self.gpus))
+        if number == len(self.gpus):
+            for column, first in ((self.gpus, 0.0), (self.start, inf), (self.end, -inf)):
+                column.append(first)
+            self.line.append(cells.line)
+            self.open.append(0)
+        self.gpus[number] += gpus
+        self.start[number] = min(self.start[number], start)
+        self.end[number] = max(self.end[number], end)
+        self.open[number] += end == -inf
+        return number
+
+    def job(self, lines: TraceLines, name: str, number: int) -> TraceJob | str:
+        gpus, start, end = ceil(self.gpus[number] - 1e-9), self.start[number], self.end[number]
+        if not gpus:
+            return "no gpus"
+        if gpus > MOST_GPUS:
+            raise self._wrong(lines, number, "plan_gpu", f"the job's GPUs are above {MOST_GPUS}", gpus)
+        if start == inf:
+            return "never started"
+        if self.open[number]:
+            return "no end"
+        if end < start:
+            raise self._wrong(lines, number, "end_time", "is before start_time", end)
+        return TraceJob(name, start, gpus, end - start)
+
+    def _wrong(self, lines: TraceLines, number: int, column: str, what: str, value: float) -> Malformed:
+        return Malformed(lines.path, self.line[number], column, what, value)
 
 
 def _tasks(table: Table) -> Rows:
@@ -72,33 +107,20 @@ def _tasks(table: Table) -> Rows:
     lines = table.lines
 
     def jobs() -> Iterator[Row]:
-        found: dict[str, list[_Task]] = {}
+        gangs, texts = _Gangs(), dict[int, list[tuple[int, str]]]()
         for cells in table:
             try:
-                found.setdefault(cells.word("job_name"), []).append(_Task(cells))
+                number = gangs.add(cells)
             except Malformed as bad:
                 lines.refuse(bad)
-        for name, tasks in found.items():
-            job = rows.job(lines, partial(_job, lines, name, tasks))
+                continue
+            if lines.copied:
+                texts.setdefault(number, []).append((cells.line, cells.text))
+        for name, number in gangs.numbers.items():
+            job = rows.job(lines, partial(gangs.job, lines, name, number))
             if job is not None:
-                yield Row(tasks[0].line, tasks[0].text, job, tuple((t.line, t.text) for t in tasks[1:]))
+                (line, text), *more = texts.get(number) or [(gangs.line[number], "")]
+                yield Row(line, text, job, tuple(more))
 
     rows.jobs = jobs()
     return rows
-
-
-def _job(lines: TraceLines, name: str, tasks: Sequence[_Task]) -> TraceJob | str:
-    gpus = ceil(sum(t.gpus for t in tasks) - 1e-9)
-    starts = [t.start for t in tasks if t.start is not None]
-    ends = [t.end for t in tasks if t.end is not None]
-    if not gpus:
-        return "no gpus"
-    if gpus > MOST_GPUS:
-        raise Malformed(lines.path, tasks[0].line, "plan_gpu", f"the job's GPUs are above {MOST_GPUS}", gpus)
-    if not starts:
-        return "never started"
-    if len(ends) < len(tasks):
-        return "no end"
-    if max(ends) < min(starts):
-        raise Malformed(lines.path, tasks[0].line, "end_time", "is before start_time", max(ends))
-    return TraceJob(name, min(starts), gpus, max(ends) - min(starts))

@@ -126,6 +126,15 @@ def test_a_job_that_is_too_large_is_told_by_the_forms_own_column(
     assert "--skip-bad" in err
 
 
+def test_a_job_whose_one_task_is_malformed_is_counted_once(tmp_path: Path) -> None:
+    """And not as one without GPUs as well."""
+    path = tmp_path / "t"
+    path.write_text(SEEDS["alibaba"] + "j2,w,1,Terminated,5.0,9.0,600.0,1.0,many,T4\n")
+    found = read(path, "alibaba", skip_bad=True)
+    assert [(job.job, job.gpus) for job in found.jobs] == [("j1", 2)]
+    assert found.skipped() == {"malformed": 1}
+
+
 def test_more_jobs_than_there_is_memory_for_are_refused_and_not_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
