@@ -121,7 +121,7 @@ def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning]
     fields = line.fields
     if row.kind == "validation":
         fields = _with_epoch_time(line, [f for m in line.marks for f in fields_of(m, line.bar, True)])
-    elif row.kind == "epoch" and line.sums_up and line.held_out and not line.values:
+    elif row.kind == "epoch" and line.is_of_evaluation:
         fields = [f for f in fields if f.what in ("epoch", "epochs")]  # all else is the evaluation's
     elif row.kind == "context" and line.epoch is not None:
         fields = [replace(f, what="iterations_per_epoch") if f.what == "iterations" else f for f in fields]

@@ -115,6 +115,11 @@ class Said:
         return any(side_of(key) == "validation" for key in named)
 
     @property
+    def is_of_evaluation(self) -> bool:
+        """Whether all that it tells beside its epoch is of held-out data, without a name that is known."""
+        return self.held_out and not self.values and self.sums_up
+
+    @property
     def held_out(self) -> bool:
         return self.side == "validation"
 

@@ -307,13 +307,20 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind:
         mark.what = "skip"
     elif key:
         mark.what = ""
-    elif (mark.kind != INT or mark.unit) and not mark.is_time and (named := _NAMED_BEHIND.match(behind)) is not None:
+    elif (named := _named_behind(mark, behind)) is not None:
         mark.key = named.group(1)
         mark.meaning = meaning(mark.key)
         mark.what = mark.meaning.what if mark.meaning is not None else ""
     else:
         opened = left.rstrip()[-1:] in ("[", "(")
         mark.what = "bracket" if opened and mark.kind == INT else "unnamed"
+
+
+def _named_behind(mark: Mark, behind: str) -> re.Match[str] | None:
+    """The name that stands behind a value. A whole number without a unit is none: `3 train loss 0.64` counts."""
+    if mark.is_time or (mark.kind == INT and not mark.unit):
+        return None
+    return _NAMED_BEHIND.match(behind)
 
 
 def _found(mark: Mark, key: str, words: Mapping[str, Meaning]) -> Meaning | None:
