@@ -62,11 +62,7 @@ def status(
     """
     pattern = None if form is None else formats.read(form)
     answer = connect(socket).status(ended=all_ or bool(jobs), starts=start)
-    state = None if state is None else _state(state)
-    users = None if user is None else names.users(user, answer)
-    if tenant is not None:
-        names.check_tenant(tenant, answer)
-    chosen = [j for j in answer["jobs"] if _wanted(j, jobs or [], tenant, state, users)]
+    chosen = _chosen(answer, jobs or [], tenant, state, user)
     if start and not jobs:
         chosen = _by_start(chosen)
     if as_json:
@@ -121,6 +117,17 @@ def _alerts(alerts: Iterable[answers.AlertAnswer], jobs: Iterable[answers.JobAns
 def _job_alert(job: answers.JobAnswer, text: str, more: str = "") -> None:
     number = job_number(job["id"])
     exits.say(f"alert: job {number} {visible.neutral(job['name'] + text)}", f"`horae explain {number}`{more}")
+
+
+def _chosen(
+    answer: answers.StatusAnswer, jobs: Sequence[str], tenant: str | None, state: str | None, user: str | None
+) -> list[answers.JobAnswer]:
+    """The jobs that were asked for. Raises Failure for a state, a user or a tenant that there is not."""
+    state = None if state is None else _state(state)
+    users = None if user is None else names.users(user, answer)
+    if tenant is not None:
+        names.check_tenant(tenant, answer)
+    return [job for job in answer["jobs"] if _wanted(job, jobs, tenant, state, users)]
 
 
 def _state(said: str) -> str:

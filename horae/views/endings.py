@@ -66,9 +66,9 @@ def _last_attempt(lines: list[str]) -> list[str]:
 def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
     """(what it means, the line, what helps), the most telling first."""
     # A program that ran can print such a line too; it ends with these codes only where it was not started.
-    for line in lines if exit_code in (126, 127) else ():
-        if (found := _NOT_STARTED.match(line)) is not None:
-            return _not_started(found[1])
+    refused = next(filter(None, map(_NOT_STARTED.match, lines)), None) if exit_code in (126, 127) else None
+    if refused is not None:
+        return _not_started(refused[1])
     signs = [(sign.kind, line) for line in lines if (sign := failures.find(line, 0)) is not None]
     for kind, (means, change) in _MEANS.items():
         if told := [line for known, line in signs if known is kind]:
