@@ -33,8 +33,6 @@ ELSEWHERE = {
     **dict.fromkeys(("reservations", "maintenance"), "status --nodes"),
     "release": "unhold",
     "watch": "top",
-    "help": "--help",
-    "version": "--version",
     "nice": "priority",
     "init": "config init",
     "check": "config check",

@@ -129,6 +129,6 @@ def test_what_is_chosen_is_carried_and_what_cannot_be_kept_or_read_is_told(open_
             assert "root:" not in ann.log(job)
         assert ann.types("attach", jobs["pipe"]).returncode == 126
         looks = Shell(day, BOB).types("attach", jobs["pipe"], "--json")
-        assert (looks.returncode, looks.stdout) == (5, "")
+        assert (looks.returncode, set(json.loads(looks.stdout))) == (5, {"error"})
         day.operator.unhold(filler)
         eventually(lambda: day.operator.job(filler)["state"] == "completed")
