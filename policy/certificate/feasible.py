@@ -49,7 +49,7 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
             yield from _wrong(job, now, nodes, snapshot)
             if job.shape is not None and job.shape.exclusive and now != job.allocation:
                 alone |= dict.fromkeys(now, job.name)
-        more = job.cpus_per_gpu or job.memory_per_gpu or job.shape is not None
+        more = _brings_along(job)
         for name, gpus in now.items():
             used[name] = used.get(name, 0) + gpus
             if more:
@@ -93,6 +93,11 @@ def _overfull(
             yield f"{name} gives {cpus.get(name, 0.0):g} CPUs and has {node.cpus:g}"
         if node.memory is not None and memory.get(name, 0.0) > node.memory:
             yield f"{name} gives {memory.get(name, 0.0):g} bytes of memory and has {node.memory}"
+
+
+def _brings_along(job: Job) -> bool:
+    """Whether its GPUs take CPUs or memory with them."""
+    return bool(job.cpus_per_gpu or job.memory_per_gpu or job.shape is not None)
 
 
 def _surely(job: Job, now: Allocation, up: Mapping[NodeName, GpuType]) -> bool:
