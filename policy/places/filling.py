@@ -9,7 +9,7 @@ what the certificate calls work-conserving.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from policy.model import Allocation, Gpus, Job, JobName
 from policy.places.gangs import need_of
@@ -120,12 +120,15 @@ def _faster(job: Job, place: Allocation, now: float | None, placer: Placer) -> b
     return rate > now * (1 + 1e-9)
 
 
-def _places(job: Job, size: Gpus, placer: Placer) -> list[Allocation]:
-    """The best place over all types, and the best of each type."""
+def _places(job: Job, size: Gpus, placer: Placer) -> Iterator[Allocation]:
+    """The best place over all types, the best of each type, and the best on several, which may lie closer together."""
     found: list[Allocation] = []
     types = placer.speeds.types(job)
     for only in (None, *types) if len(types) > 1 else (None,):
         place = placer.best(job, size, only)
         if place and place not in found:
             found.append(place)
-    return found
+            yield place
+    mixed = placer.on_several_types(job, size)
+    if mixed and mixed not in found:
+        yield mixed

@@ -113,16 +113,25 @@ class Placer(Ledger):
         for one in self._types(job, gpus, gpu_type):
             if (found := self._in_type(one, need, gpus, own, must, self._equal(job))) is not None:
                 return self._as_held(job, self._named(found), gpu_type, at_least)
-        if gpu_type is None and not self.limits.one_type_per_job:
-            types = self._types(job, gpus, None)
-            if len(types) > 1:
-                scope = [self._by_type[t] for t in types]
-                own = {i: v for i, v in own.items() if self._nodes[i].whole.gpu_type in types}
-                both = self._narrow(
-                    types, fit(scope, need, gpus, own, must, self._equal(job)), need, own, must, self._equal(job)
-                )
-                return None if both is None else self._as_held(job, self._named(both), None, at_least)
-        return None
+        return self._mixed(job, need, gpus, own, at_least) if gpu_type is None else None
+
+    def on_several_types(self, job: Job, gpus: Gpus) -> Allocation | None:
+        """The best place on GPUs of any of its types, also where one type alone has a place. The job must not have
+        taken anything, and its tenant have room for it."""
+        need = need_of(job)
+        return self._mixed(job, need, gpus, self._own(job, need), EMPTY)
+
+    def _mixed(self, job: Job, need: Need, gpus: Gpus, own: Own, at_least: Allocation) -> Allocation | None:
+        types = self._types(job, gpus, None)
+        if self.limits.one_type_per_job or len(types) < 2:
+            return None
+        must = {self._index[n]: g for n, g in at_least.items()}
+        scope = [self._by_type[t] for t in types]
+        own = {i: v for i, v in own.items() if self._nodes[i].whole.gpu_type in types}
+        both = self._narrow(
+            types, fit(scope, need, gpus, own, must, self._equal(job)), need, own, must, self._equal(job)
+        )
+        return None if both is None else self._as_held(job, self._named(both), None, at_least)
 
     def _as_held(self, job: Job, place: Allocation, gpu_type: GpuType | None, at_least: Allocation) -> Allocation:
         """What the job holds, where that is as good as `place`: no more nodes, no wider span, no slower types."""

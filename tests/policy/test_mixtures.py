@@ -84,6 +84,7 @@ def feasible_and_nothing_idle_but_for_a_reason(decision: Decision) -> None:
         ("gavel-fifo", 25170022, 6),  # its gang was of one type; one of two types was wider, and fitted what was left
         ("gavel-makespan", 25170022, 6),
         ("gavel-max-min", 25170022, 6),
+        ("max-min", 25170157, 24),  # of one type only places across racks were tried, of two types one rack had room
     ],
 )
 def test_what_was_idle_for_no_reason_is_not(policy: str, seed: int, jobs: int) -> None:

@@ -75,7 +75,7 @@ def test_describe_counts_what_it_was_told_to_pass_over(horae: Horae, jobs: Path)
     with jobs.open("a") as file:
         file.write("1,1,1,late,a\n")
     said = horae("trace", "describe", str(jobs), "--json")
-    assert (said.code, said.out) == (3, "")
+    assert (said.code, said.json["error"]["field"]) == (3, "submitted")
     assert said.err.startswith(f"horae: {jobs}:402: submitted: out of order")
     assert described(horae, str(jobs), "--skip-bad")["skipped"] == {"malformed": 1}
 

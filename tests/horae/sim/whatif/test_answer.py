@@ -148,7 +148,7 @@ def test_what_is_wrong_is_told_with_code_3(horae: Horae, tmp_path: Path) -> None
     assert horae("what-if", "--from-sacct", str(dump), "--policies", "nobody").code == 3
     dump.write_text(dump.read_text()[:-3])
     said = horae("what-if", "--from-sacct", str(dump), "--json")
-    assert (said.code, said.out) == (3, "")
+    assert (said.code, said.json["error"]["field"]) == (3, "NodeList")
     assert f"{dump}:13: NodeList: the last line has no end: the dump is cut" in said.err
     said = horae("what-if", "--from-sacct", str(dump), "--json", "--skip-bad")
     assert said.json["history"]["skipped"] == {"no gpus": 0, "never started": 0, "malformed": 1}
