@@ -70,7 +70,8 @@ def about(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[st
 
 def status(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
     data = counted(data, caller, site)
-    shown = dict(data) if whole("", caller, site) else public.status(data)
+    tenants = {str(j["tenant"]) for j in data["jobs"] if own(j["owner"], caller)}
+    shown = dict(data) if whole("", caller, site) else public.status(data, tenants)
     return {**shown, "jobs": [job(j, caller, site) for j in data["jobs"]]}
 
 

@@ -7,7 +7,7 @@ are made here, of public data alone; none is taken over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from horae.views.sentences import gpus
@@ -27,6 +27,7 @@ TRIAL = frozenset("id name state held step rank".split())
 ABOUT = frozenset("version cluster state_dir pools rounds stage looked_ago_s you".split())
 NODE = frozenset("name gpu_type gpus held foreign health rack pool away".split())
 TENANT = frozenset("name weight held fair cap running waiting gpu_s rho".split())
+MY_TENANT = TENANT | {"budget"}
 POOL = frozenset("name policy mode releasing decisions".split())
 CERTIFICATE = frozenset(
     "feasible work_conserving sharing_incentive envy pareto rho rho_apps throughput optimal_throughput".split()
@@ -152,12 +153,12 @@ def about(data: Data) -> dict[str, Any]:
     return {**shown, "notes": []}
 
 
-def status(data: Data) -> dict[str, Any]:
-    """All but the jobs."""
+def status(data: Data, tenants: Collection[str]) -> dict[str, Any]:
+    """All but the jobs. `tenants`: the caller's own, whose budgets are his to know."""
     return {
         **only(data, frozenset({"cluster", "now_s"})),
         "nodes": [only(node, NODE) for node in data["nodes"]],
-        "tenants": [only(tenant, TENANT) for tenant in data["tenants"]],
+        "tenants": [only(row, MY_TENANT if row["name"] in tenants else TENANT) for row in data["tenants"]],
         "pools": [_pool(pool) for pool in data["pools"]],
         "alerts": [_alert(alert) for alert in data["alerts"]],
     }

@@ -213,7 +213,7 @@ def test_no_new_part_of_a_status_is_shown() -> None:
     pool = {"name": "main", "maintenance": SECRET, "decided": {"fallback": SECRET, "certificate": POISON, **POISON},
             "advised": [{"job": "1", **POISON}], **POISON}  # fmt: skip
     alerts = [{"what": "policy:main", "remedy": SECRET, **POISON}]
-    told = public.status({"nodes": [node], "tenants": [node], "pools": [pool], "alerts": alerts, **POISON})
+    told = public.status({"nodes": [node], "tenants": [node], "pools": [pool], "alerts": alerts, **POISON}, {"n1"})
     assert SECRET not in json.dumps(told)
     told = public.app({"name": "a", "trials": [{"id": "1", "loss": SECRET, "parameters": {"a": SECRET}}], **POISON})
     assert SECRET not in json.dumps(told)
@@ -317,3 +317,11 @@ def test_who_holds_nothing_is_not_said_to_have_got_gpus() -> None:
     assert public.job({**waits, "causes": causes})["why"] == "it is to get GPUs"
     assert public.job({**waits, "causes": causes})["causes"][0]["text"] == "it is to get GPUs"
     assert public.job({**waits, "state": "running", "allocation": {"n1": 2}})["why"] == "it got GPUs"
+
+
+def test_a_tenants_budget_is_shown_to_its_own_users() -> None:
+    rows = [{"name": name, "weight": 1.0, "budget": {"used": 3.0}} for name in ("vision", "speech")]
+    told = public.status(
+        {"cluster": "c", "now_s": 1.0, "nodes": [], "tenants": rows, "pools": [], "alerts": []}, {"vision"}
+    )
+    assert [row.get("budget") for row in told["tenants"]] == [{"used": 3.0}, None]
