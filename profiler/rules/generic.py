@@ -15,11 +15,13 @@ from dataclasses import replace
 from profiler.model import LossKind
 from profiler.rules.counters import VALUES, name_counters
 from profiler.rules.kinds import HELD, SETUP, TIMES, Said, reading
+from profiler.rules.languages import FOREIGN_TRIGGERS, english
 from profiler.rules.pairs import scan
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field, Plan
+from profiler.rules.sides import opening_side, side_of
 from profiler.rules.units import SAMPLE_NOUNS, TIME_UNITS, Meaning, words_for
-from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, names_part, opening_side, side_of, words_of
+from profiler.rules.words import averaged, names_part, words_of
 from profiler.text.tokens import DEC, DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from profiler.model import LossKind
-from profiler.rules.units import EPOCH, LEXICON, SAMPLE_NOUNS, STEP_NOUNS, TIME_UNITS, Meaning, rate_of, words_for
-from profiler.text.tokens import INT
+from profiler.rules.units import EPOCH, SAMPLE_NOUNS, STEP_NOUNS, TIME_UNITS, Meaning, rate_of, words_for
 
-_RATE_ABBREVIATIONS = {
+RATE_ABBREVIATIONS = {
     "wps": ("throughput", "tokens/s"),
     "tps": ("throughput", "tokens/s"),
     "tgs": ("throughput", "tokens/s"),
@@ -28,8 +27,8 @@ _RATE_ABBREVIATIONS = {
     "wpb": ("skip", ""),
 }
 
-_VALIDATION = words_for("validation")
-_TRAINING = words_for("training")
+VALIDATION = words_for("validation")
+TRAINING = words_for("training")
 _LOSS = words_for("loss")
 _NOT_LOSS = words_for("not_loss")
 _NOT_ANY_LOSS = words_for("not_any_loss")
@@ -42,38 +41,6 @@ _NOT_TIME = words_for("not_time")
 _DONE = words_for("done")
 _TIME = words_for("time")
 _ELAPSED = words_for("elapsed")
-_FOREIGN = dict(pair.split("=") for pair in LEXICON["foreign"].split())
-_ABROAD = re.compile(
-    "|".join(
-        rf"(?<![^\W_]){word}(?![^\W_])" if len(word.encode()) < 3 * len(word) else word
-        for word in sorted(_FOREIGN, key=len, reverse=True)
-    ),
-    re.IGNORECASE,
-)
-#: What a line has that may hold a word of those languages: letters of one that parts no words, or such a word. Looking
-#: for all of them at each place of a line costs a hundred times as much.
-_UNDIVIDED = re.compile("[\u3040-\ud7ff]")
-_DIVIDED = re.compile(r"[^\W\d_]+")
-#: "第 3 轮": the number stands before what it counts.
-_COUNTED = {"轮": "epoch", "步": "step", "次": "iteration"}
-_ORDINAL = re.compile(rf"第\s?({INT})\s?([{''.join(_COUNTED)}])")
-#: Those words as a line's bytes hold them, read as latin-1 and in small letters: for the cheap test of a line.
-FOREIGN_TRIGGERS = tuple(
-    dict.fromkeys(
-        form.encode().decode("latin-1").lower()
-        for word, english in _FOREIGN.items()
-        if english
-        in (
-            "epoch",
-            "step",
-            "iteration",
-            "loss",
-            "accuracy",
-            "batch",
-        )
-        for form in (word, word.capitalize(), word.upper())
-    )
-)
 _OF_SCHEDULE = frozenset(
     (
         "decay",
@@ -145,68 +112,6 @@ def words_of(key: str) -> list[str]:
     return out
 
 
-def english(text: str) -> str:
-    """A line in which the words of other languages that the lexicon knows are English. The numbers stay."""
-    if _UNDIVIDED.search(text) is None and _FOREIGN.keys().isdisjoint(_DIVIDED.findall(text.lower())):
-        return text
-    if "第" in text:
-        text = _ORDINAL.sub(lambda m: f" {_COUNTED[m.group(2)]} {m.group(1)} ", text)
-    return _ABROAD.sub(_english, text)
-
-
-def _english(m: re.Match[str]) -> str:
-    word = _FOREIGN[m.group().lower()].replace("_", " ")
-    return word if m.group()[0].isascii() or m.group()[0] < "\u2e80" else f" {word} "  # no blanks between those words
-
-
-#: One of these words, or a sign beside which numbers count without one, is in every line that says something.
-_TELLING = frozenset(
-    (
-        *_LOSS,
-        *_ACCURACY,
-        *EPOCH,
-        *_ITERATION,
-        *STEP_NOUNS,
-        *SAMPLE_NOUNS,
-        *(f"k{noun}" for noun in SAMPLE_NOUNS),
-        *_RATE_ABBREVIATIONS,
-        *_FOREIGN,
-        *(
-            "top",
-            "acc",
-            "prec",
-            "precision",
-            "err",
-            "error",
-            "dt",
-            "bt",
-            "world",
-        ),
-        *(
-            "worldsize",
-            "gpu",
-            "gpus",
-            "ngpus",
-            "batchsize",
-            "bsz",
-            "accumulation",
-            "accum",
-            "nproc",
-            "ntasks",
-        ),
-    )
-)
-_SIGNS = re.compile(r"[\[|/<{(]")
-_LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
-
-
-def may_tell(text: str) -> bool:
-    """Whether the words of a line may tell something: a cheap test, for text in which they are parts of others."""
-    if not text.isascii() or "oss" in text or "OSS" in text or _SIGNS.search(text):
-        return True
-    return not _TELLING.isdisjoint(map(str.lower, _LETTERS.findall(text)))
-
-
 def _is_lr(words: list[str]) -> bool:
     return any(tuple(words[-len(w) :]) == w or tuple(words[: len(w)]) == w for w in _LR)
 
@@ -231,33 +136,6 @@ def averaged(key: str) -> bool:
     return bool(set(words_of(key)) & _AVERAGE)
 
 
-#: cpu_test: what a name ends with says nothing of a side.
-_OF_A_NAME = re.compile(
-    r"(?<![A-Za-z])(?!(?:on|after|before|end|start|begin|the|of|running|full)[_-])[A-Za-z]{2,}[_-](?=[A-Za-z]+:)"
-)
-
-
-#: What a whole cell is set to.
-_SET_TO = re.compile(r"[:=]\s*[\"']?([A-Za-z]+)[\"']?\s*[,;|}]")
-
-
-def opening_side(text: str) -> str:
-    """The side that the words before a line's first value say; the last word of a name that a colon ends is none. What
-    is set to a side says it before all other words: `Phase: Training, Dataset used: Validation`."""
-    told = [side for word in _SET_TO.findall(text) if (side := side_of(word))]
-    if told:
-        return told[-1]
-    return side_of(_OF_A_NAME.sub("x", text) if "_" in text or "-" in text else text)
-
-
-def side_of(text: str) -> str:
-    """ "train", "validation" or "" as the words of a text say; both words: "train"."""
-    words = set(words_of(text))
-    if words & _TRAINING:
-        return "train"
-    return "validation" if words & _VALIDATION else ""
-
-
 @lru_cache(maxsize=4096)
 def meaning(key: str, unit: str = "") -> Meaning | None:
     """What a number with this key before it and this unit behind it is, or None."""
@@ -273,7 +151,7 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
         unit = unit or told.group(1)
         key = key[: told.start()]
     words = words_of(key)
-    validation = any(w in _VALIDATION for w in words)
+    validation = any(w in VALIDATION for w in words)
     found = _meaning(key, words, unit)
     if found is None or not validation:
         return found
@@ -315,7 +193,7 @@ class Key:
     def __init__(self, key: str, words: list[str], unit: str) -> None:
         self.key, self.words, self.unit = key, words, unit
         #: without those that only say on which side of training it is
-        self.plain = [w for w in words if w not in _VALIDATION and w not in _TRAINING]
+        self.plain = [w for w in words if w not in VALIDATION and w not in TRAINING]
         self.present = set(self.plain)
         self.last = self.plain[-1] if self.plain else ""
         self.averaged = bool(self.present & _AVERAGE)
@@ -336,7 +214,7 @@ class Key:
         """The word that stands for a rate: the last, or the first of two."""
         if len(self.plain) > 2:
             return ""
-        return next((w for w in (self.last, self.plain[0]) if w in _RATE_ABBREVIATIONS), "")
+        return next((w for w in (self.last, self.plain[0]) if w in RATE_ABBREVIATIONS), "")
 
     @property
     def is_error(self) -> bool:
@@ -364,7 +242,7 @@ def _as_rate(k: Key) -> Meaning | None:
 
 
 def _as_abbreviation(k: Key) -> Meaning:
-    what, unit = _RATE_ABBREVIATIONS[k.abbreviation]
+    what, unit = RATE_ABBREVIATIONS[k.abbreviation]
     return Meaning(what, unit=unit)
 
 

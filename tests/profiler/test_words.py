@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from profiler.model import LossKind
+from profiler.rules.sides import side_of
 from profiler.rules.units import rate_of
-from profiler.rules.words import meaning, side_of
+from profiler.rules.words import meaning
 
 
 @pytest.mark.parametrize(
