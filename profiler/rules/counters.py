@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from profiler.rules.lexicon.sides import side_of
+from profiler.rules.lexicon.units import Meaning
+from profiler.rules.lexicon.words import NOT_STEPS, words_of
 from profiler.rules.places import Mark
-from profiler.rules.sides import side_of
-from profiler.rules.units import Meaning
-from profiler.rules.words import NOT_STEPS, words_of
 from profiler.text.tokens import DEC, DUR, INT
 
 #: What is measured, beside which a bare number may be a counter.

@@ -15,13 +15,13 @@ from dataclasses import replace
 from profiler.model import LossKind
 from profiler.rules.counters import VALUES, name_counters
 from profiler.rules.kinds import HELD, SETUP, TIMES, Said, reading
-from profiler.rules.languages import FOREIGN_TRIGGERS, english
+from profiler.rules.lexicon.languages import FOREIGN_TRIGGERS, english
+from profiler.rules.lexicon.sides import opening_side, side_of
+from profiler.rules.lexicon.units import SAMPLE_NOUNS, TIME_UNITS, Meaning, words_for
+from profiler.rules.lexicon.words import averaged, names_part, words_of
 from profiler.rules.pairs import scan
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field, Plan
-from profiler.rules.sides import opening_side, side_of
-from profiler.rules.units import SAMPLE_NOUNS, TIME_UNITS, Meaning, words_for
-from profiler.rules.words import averaged, names_part, words_of
 from profiler.text.tokens import DEC, DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from profiler.rules.counters import VALUES
+from profiler.rules.lexicon.sides import side_of
+from profiler.rules.lexicon.words import words_of
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field
-from profiler.rules.sides import side_of
-from profiler.rules.words import words_of
 from profiler.text.tokens import DEC, INT
 
 TIMES = frozenset(

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from profiler.rules.lexicon.units import TIME_UNITS, Meaning, rate_of
+from profiler.rules.lexicon.words import excluded, meaning
 from profiler.rules.places import OF, Mark, Place, place
-from profiler.rules.units import TIME_UNITS, Meaning, rate_of
-from profiler.rules.words import excluded, meaning
 from profiler.text.tokens import DEC, DUR, INT
 
 _NAN = re.compile(r"(?<![A-Za-z0-9_.])([-+]?(?:nan|inf|infinity))(?![A-Za-z0-9_])(?!\s*[:=])", re.IGNORECASE)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from profiler.rules.units import TIME_UNITS, Meaning, rate_of
+from profiler.rules.lexicon.units import TIME_UNITS, Meaning, rate_of
 from profiler.text.tokens import DUR, INT
 
 _STEP_WORDS = r"(?:steps|iterations|iters|its|batches|minibatches|updates)"

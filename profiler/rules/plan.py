@@ -14,7 +14,7 @@ from typing import Any
 from zlib import crc32
 
 from profiler.model import Kind, LossKind, Point, Scope, Throughput, Unit, Value
-from profiler.rules.sides import side_of
+from profiler.rules.lexicon.sides import side_of
 from profiler.text.clock import Clock
 from profiler.text.tokens import DEC, DUR, duration, is_duration, matcher, number
 from profiler.text.trials import Tag

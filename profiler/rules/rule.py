@@ -9,9 +9,9 @@ from typing import Any
 
 from profiler.model import LossKind
 from profiler.rules import counters, generic
+from profiler.rules.lexicon.units import TIME_UNITS, Meaning
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
-from profiler.rules.units import TIME_UNITS, Meaning
 from profiler.text.clock import Clock
 from profiler.text.tokens import DUR, PRIVATE
 

@@ -18,7 +18,7 @@ A rule file:
 A pattern is a regular expression in which `{field}` or `{field:type}` stands for a number (types: int, dec, num,
 dur, any) and `{to:text}` skips to a text; numbers elsewhere are written `{:num}`. It is searched anywhere in the line
 and sees every number as one unit, so it must not spell digits except inside words. `pairs: true` reads the rest of the
-line as key-value pairs with `words: {key: field}` before the lexicon of `words.py`; the key "*" stands for every key
+line as key-value pairs with `words: {key: field}` before the `lexicon`; the key "*" stands for every key
 that neither knows.
 """
 
@@ -31,9 +31,9 @@ from typing import Any
 import yaml
 
 from profiler.model import LossKind
+from profiler.rules.lexicon.units import FIELDS, TIME_UNITS, Meaning
 from profiler.rules.plan import LINE_KINDS
 from profiler.rules.rule import BadRules, Example, Rule
-from profiler.rules.units import FIELDS, TIME_UNITS, Meaning
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE
 
 _DIGITS = b"0123456789"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from profiler.rules import generic, tables
 from profiler.rules.book import Gate, RuleBook
+from profiler.rules.lexicon.telling import may_tell
 from profiler.rules.plan import Plan
 from profiler.rules.rule import Rule
-from profiler.rules.telling import may_tell
 from profiler.text import failures
 from profiler.text.tokens import PRIVATE, matcher, tokenise, with_bar
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from profiler.model import LossKind
 from profiler.rules import counters, generic
-from profiler.rules.languages import FOREIGN_TRIGGERS, english
+from profiler.rules.lexicon.languages import FOREIGN_TRIGGERS, english
+from profiler.rules.lexicon.units import TIME_UNITS, Meaning
+from profiler.rules.lexicon.words import COLUMNS_OF_PARTS, meaning, words_of
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
-from profiler.rules.units import TIME_UNITS, Meaning
-from profiler.rules.words import COLUMNS_OF_PARTS, meaning, words_of
 from profiler.text import clock, ranks
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE, tokenise
 

@@ -18,10 +18,10 @@ from profiler import roles
 from profiler.model import LossKind
 from profiler.roles import Role
 from profiler.rules import generic
+from profiler.rules.lexicon.units import TIME_UNITS, words_for
+from profiler.rules.lexicon.words import excluded, words_of
 from profiler.rules.pairs import key_of
 from profiler.rules.plan import Field, Plan
-from profiler.rules.units import TIME_UNITS, words_for
-from profiler.rules.words import excluded, words_of
 from profiler.text import ranks
 from profiler.text.tokens import (
     DEC,

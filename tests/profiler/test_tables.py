@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.rules import counters, generic, kinds, pairs, places, words
+from profiler.rules import counters, generic, kinds, pairs, places
 from profiler.rules.book import load, read_line
+from profiler.rules.lexicon import words
 from profiler.text.tokens import tokenise, without_bar
 from tests.profiler import others
 

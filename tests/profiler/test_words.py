@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from profiler.model import LossKind
-from profiler.rules.sides import side_of
-from profiler.rules.units import rate_of
-from profiler.rules.words import meaning
+from profiler.rules.lexicon.sides import side_of
+from profiler.rules.lexicon.units import rate_of
+from profiler.rules.lexicon.words import meaning
 
 
 @pytest.mark.parametrize(

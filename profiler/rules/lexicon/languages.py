@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from profiler.rules.units import LEXICON
+from profiler.rules.lexicon.units import LEXICON
 from profiler.text.tokens import INT
 
 #: Words of other languages, each with the English one.

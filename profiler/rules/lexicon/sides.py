@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from profiler.rules.words import TRAINING, VALIDATION, words_of
+from profiler.rules.lexicon.words import TRAINING, VALIDATION, words_of
 
 #: cpu_test: what a name ends with says nothing of a side.
 _OF_A_NAME = re.compile(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from profiler.model import LossKind
-from profiler.rules.units import EPOCH, SAMPLE_NOUNS, STEP_NOUNS, TIME_UNITS, Meaning, rate_of, words_for
+from profiler.rules.lexicon.units import EPOCH, SAMPLE_NOUNS, STEP_NOUNS, TIME_UNITS, Meaning, rate_of, words_for
 
 RATE_ABBREVIATIONS = {
     "wps": ("throughput", "tokens/s"),

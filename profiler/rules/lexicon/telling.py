@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from profiler.rules.languages import FOREIGN
-from profiler.rules.units import EPOCH, SAMPLE_NOUNS, STEP_NOUNS, words_for
-from profiler.rules.words import RATE_ABBREVIATIONS
+from profiler.rules.lexicon.languages import FOREIGN
+from profiler.rules.lexicon.units import EPOCH, SAMPLE_NOUNS, STEP_NOUNS, words_for
+from profiler.rules.lexicon.words import RATE_ABBREVIATIONS
 
 #: One of these words, or a sign beside which numbers count without one, is in every line that says something.
 _TELLING = frozenset(
