@@ -10,7 +10,8 @@ HEAD = """\
 Made from the rule files in `profiler/rules/formats/`; `horae profile --formats` lists the same. Logs that none of
 them knows
 are read by the generic reader: key-value pairs, counters, tables and bars near the words of the lexicon
-(`profiler/rules/lexicon/lexicon.yaml`). A format of your own: [Profile any log](../howto/profile.md#a-format-of-your-own).
+(`profiler/rules/lexicon/lexicon.yaml`). A format of your own:
+[Profile any log](../howto/profile.md#a-format-of-your-own).
 
 | kind | what such lines are |
 |---|---|
