@@ -86,8 +86,8 @@ def test_status_formats_as_squeue_does(site: Client, horae: Horae) -> None:
     said = horae("status", "-o", "%i|%.6j|%8t|%T|%b|%G", "-u", ME)
     assert said.lines == ["JOBID|  NAME|ST      |STATE|GPUS|RANGE", "1|a-long|R       |RUNNING|2|2"]
     assert horae("status", "--noheader", "-o", "%a", "-s", "RUNNING").lines == ["vision"]
-    assert horae("status", "-u", f"nobody,{os.getuid()}", "-o", "%i", "--noheader").lines == ["1"]
-    assert horae("status", "-u", "nobody", "-o", "%i", "--noheader").lines == []
+    assert horae("status", "-u", f"daemon,{os.getuid()}", "-o", "%i", "--noheader").lines == ["1"]
+    assert horae("status", "-u", "daemon", "-o", "%i", "--noheader").lines == []
     page = " ".join(horae("status", "--help").out.split())
     assert all(f"%{letter} " in page for letter in formats.LETTERS)
     for wrong in ("%q", "none"):
