@@ -80,9 +80,7 @@ class Tag:
     features: tuple[str, ...] = ()  #: and `any v100,k80`, `on n[1-2,7]`, `off n9`: words that Slurm's features are not
     at_once: int | None = None  #: tasks of its array that may run at a time
     licences: tuple[tuple[str, int], ...] = ()
-    beside: tuple[
-        str, ...
-    ] = ()  #: of its list of partitions those that are Slurm's own: there it waits as anybody does
+    beside: tuple[str, ...] = ()  #: of its list of partitions Slurm's own: there it waits as anybody does
     partitions: tuple[str, ...] = ()  #: its list
     mail: int = 0  #: what its user wants to be written about, in Slurm's bits
 

@@ -29,12 +29,12 @@ class Driver:
         self.follow(self.core.tick())
 
     def follow(self, instructions: Iterable[Instruction]) -> None:
-        todo = deque(instructions)
-        while todo:
-            match todo.popleft():
+        instructed = deque(instructions)
+        while instructed:
+            match instructed.popleft():
                 case LookNow():
-                    todo.extend(self.core.looked(self._executor.look(read_logs=reads_logs(self.core))))
+                    instructed.extend(self.core.looked(self._executor.look(read_logs=reads_logs(self.core))))
                 case Ask(question):
-                    todo.extend(self.core.judged(question.pool, self._runner.ask(question)))
+                    instructed.extend(self.core.judged(question.pool, self._runner.ask(question)))
                 case Act(ops, budget_s):
-                    todo.extend(self.core.acted(self._executor.perform(ops, budget_s)))
+                    instructed.extend(self.core.acted(self._executor.perform(ops, budget_s)))

@@ -166,9 +166,8 @@ def _state(
     now_s: float,
     lived: Callable[[], bool],
 ) -> tuple[JobState, Memo, tuple[Step, ...], Blocked | None]:
-    if (
-        memo.held_s and not row.held and not is_beside(row)
-    ):  # our hold is over; until it is seen to be, what holds it may be ours still
+    # Our hold is over; until it is seen to be, what holds it may be ours still.
+    if memo.held_s and not row.held and not is_beside(row):
         memo = replace(memo, held_s=0.0)
     if row.state == "EXPEDITING" and row.nodes:
         return JobState.STOPPING, memo, (), None

@@ -386,13 +386,13 @@ def test_a_folder_of_the_path_that_may_not_be_entered_hides_no_program(
     """The kernel says "Permission denied" of any one folder; a shell says what is meant: there is no such program."""
 
     def denied(program: str, *_: object) -> None:
-        raise PermissionError(13, "Permission denied", f"/root/bin/{program}")
+        raise PermissionError(13, "Permission denied", f"/closed/bin/{program}")
 
     monkeypatch.setattr(os, "execvpe", denied)
     with pytest.raises(FileNotFoundError) as absent:
-        gang._execute(["pyhton"], {"PATH": f"/root/bin:{tmp_path}"})
+        gang._execute(["pyhton"], {"PATH": f"/closed/bin:{tmp_path}"})
     assert absent.value.filename == "pyhton"
     (tmp_path / "pyhton").touch(mode=0o600)
-    for program in ("pyhton", "/root/bin/pyhton"):
+    for program in ("pyhton", "/closed/bin/pyhton"):
         with pytest.raises(PermissionError):
             gang._execute([program], {"PATH": str(tmp_path)})
