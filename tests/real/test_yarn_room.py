@@ -139,14 +139,18 @@ def test_a_gang_leaves_its_application_master_room(harness: YarnHarness) -> None
         with pytest.raises(TryLater, match="no node would have room for its application master"):
             mine.start("tight", dict.fromkeys(whole, 2), 1)
         assert any("kept for an application master: 1 of its free GPUs" in note for note in seen.notes), seen.notes
-        for epoch in range(1, 4):  # where it comes to another node than was thought, that one teaches
+        tried: list[tuple[dict[str, int], object]] = []
+        for epoch in range(1, len(whole) + 1):  # where it comes to another node than was thought, that one teaches
             offered = {each.name: ((each.memory or 0) >> 20) // each_mib for each in attend(mine).nodes}
             free = {each.name: each.gpus - each.foreign for each in attend(mine).nodes}
-            mine.start("tight", {name: min(gpus, free[name]) for name, gpus in offered.items() if gpus}, epoch)
+            grant = {name: min(gpus, free[name]) for name, gpus in offered.items() if gpus}
+            assert grant not in [before for before, _ in tried], "what did not form is not offered again"
+            mine.start("tight", grant, epoch)
             wait_for("it stands or is given back", lambda: _settled(_job(mine, "tight")), 120.0)
+            tried.append((grant, _job(mine, "tight").blocked))
             if _job(mine, "tight").state is JobState.RUNNING:
                 break
-        assert _job(mine, "tight").state is JobState.RUNNING
+        assert _job(mine, "tight").state is JobState.RUNNING, tried
         mine.cancel("tight")
         wait_for("it is over", lambda: _job(mine, "tight").state is JobState.CANCELLED, 60.0)
     finally:

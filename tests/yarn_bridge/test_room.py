@@ -291,6 +291,21 @@ def test_a_gang_that_did_not_form_teaches_where_for_how_long_and_says_so(site: S
     assert attend(site.port).nodes[0].foreign == 0
 
 
+def test_a_gang_that_came_in_part_teaches_of_memory_and_cores_too(site: Site) -> None:
+    """With two more free GPUs on the node than were granted, one GPU fewer would grant the same gang again."""
+    late(site, {"n1": 2}, {"n1": 1})
+    (first, second) = attend(site.port).nodes
+    assert (first.foreign, first.memory, first.cpus) == (1, (2 * 4096 - 1) << 20, 3.0), "no second worker of its size"
+    assert (second.foreign, second.memory) == (0, 65536 << 20)
+    site.yarn.room = {}
+    site.port.submit("other", SPEC)
+    site.port.start("other", {"n1": 1}, 1)  # what another job of ours holds is not what is free beside it
+    site.look()
+    assert attend(site.port).nodes[0].memory == (3 * 4096 - 1) << 20
+    site.now_s += 61.0
+    assert attend(site.port).nodes[0].memory == 65536 << 20
+
+
 def test_the_pauses_grow_and_end() -> None:
     lessons, now_s, pauses = Lessons(), 0.0, []
     for _ in range(8):

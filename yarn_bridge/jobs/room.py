@@ -39,13 +39,19 @@ def held_by(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib:
     for record, spec in jobs:
         if record.phase is Phase.IDLE:
             continue
-        cpus, memory_mib = worker_size(spec, options)
+        size = worker_of(spec, options, least_mib)
         for name, gpus in record.claims.items():
             at = found.get(name, Held())
             workers = gpus // record.each
-            memory = at.memory_mib + workers * given(memory_mib, least_mib)
-            found[name] = Held(at.gpus + gpus, at.cpus + workers * cpus, memory)
+            cpus, memory_mib = at.cpus + workers * size.cpus, at.memory_mib + workers * size.memory_mib
+            found[name] = Held(at.gpus + gpus, cpus, memory_mib)
     return found
+
+
+def worker_of(spec: JobSpec, options: Options, least_mib: int) -> Held:
+    """What YARN gives one worker."""
+    cpus, memory_mib = worker_size(spec, options)
+    return Held(spec.gpus_a_worker, cpus, given(memory_mib, least_mib))
 
 
 def given(memory_mib: int, least_mib: int) -> int:
@@ -102,9 +108,8 @@ def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib
 
 
 def _size(record: Record, spec: JobSpec, options: Options, least_mib: int) -> Amounts:
-    cpus, memory_mib = worker_size(spec, options)
-    each = record.each or 1
-    return {GPUS: 1, MEMORY: -(-given(memory_mib, least_mib) // each), CORES: -(-cpus // each)}
+    size, each = worker_of(spec, options, least_mib), record.each or 1
+    return {GPUS: 1, MEMORY: -(-size.memory_mib // each), CORES: -(-size.cpus // each)}
 
 
 def caps(queues: Queues, held: Sequence[Holding], options: Options, now: Sequence[Holding] = ()) -> dict[str, Gpus]:
@@ -237,22 +242,28 @@ class Lesson:
     gpus: Gpus
     until_s: float
     times: int
+    left: Held | None = None  #: the most memory and cores that are free there beside ours
 
 
 class Lessons:
-    """Where gangs came short: these GPUs are not offered again for a while, longer each time it happens there."""
+    """Where gangs came short: these GPUs are not offered again for a while, longer each time it happens there.
+
+    Nor memory and cores for one worker more than came: on a node with more free GPUs than memory for them, GPUs alone
+    would teach nothing, and the same gang would be granted again.
+    """
 
     def __init__(self) -> None:
         self._of: dict[str, Lesson] = {}
         self._caps: dict[str, Lesson] = {}
 
-    def learn(self, missing: Mapping[str, Gpus], now_s: float) -> str:
-        """`missing`: by node, what was granted and did not come. What follows, for people; "" for nothing."""
+    def learn(self, missing: Mapping[str, Gpus], now_s: float, left: Mapping[str, Held] = EMPTY) -> str:
+        """`missing`: by node, what was granted and did not come; `left`: as in `Lesson`. What follows, for people; ""
+        for nothing."""
         told = []
         for name, gpus in sorted(missing.items()):
             if gpus <= 0:
                 continue
-            self._of[name] = lesson = _next(self._of.get(name), gpus, now_s)
+            self._of[name] = lesson = replace(_next(self._of.get(name), gpus, now_s), left=left.get(name))
             told.append(f"{gpus} on {name} for {_pause(lesson.times):.0f} s")
         return f"not offered again: {', '.join(told)}" if told else ""
 
@@ -265,8 +276,8 @@ class Lessons:
         return {tenant: each.gpus for tenant, each in self._caps.items() if now_s < each.until_s}
 
     def heeded(self, nodes: Sequence[Node], held: Mapping[str, Held], now_s: float) -> tuple[Node, ...]:
-        live = {name: each.gpus for name, each in self._of.items() if now_s < each.until_s}
-        return tuple(_without(each, live.get(each.name, 0), held) for each in nodes)
+        live = {name: each for name, each in self._of.items() if now_s < each.until_s}
+        return tuple(_heeded(each, live[each.name], held) if each.name in live else each for each in nodes)
 
     def notes(self, now_s: float) -> list[str]:
         return [
@@ -274,6 +285,21 @@ class Lessons:
             for name, each in sorted(self._of.items())
             if now_s < each.until_s
         ]
+
+
+def _heeded(node: Node, lesson: Lesson, held: Mapping[str, Held]) -> Node:
+    node = _without(node, lesson.gpus, held)
+    if lesson.left is None:
+        return node
+    ours = held.get(node.name, Held())
+    for what in (MEMORY, CORES):
+        node = _with(node, what, amount(ours, what) + amount(lesson.left, what))
+    return node
+
+
+def no_more_than(workers: int, size: Held) -> Held:
+    """The most of a node's memory and cores that has room for so many workers of this size and for no further one."""
+    return Held(0, (workers + 1) * size.cpus - 1, (workers + 1) * size.memory_mib - 1)
 
 
 def _next(before: Lesson | None, gpus: Gpus, now_s: float) -> Lesson:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from horae.port import Due, FixConfiguration, JobId, Observation, ObservedJob, PortError, TryLater
+from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Node
 from yarn_bridge.clients.errors import Gone
@@ -25,7 +26,7 @@ from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.room import Held, Holding, Lessons, held_by, holdings, largest, limited, shut
+from yarn_bridge.jobs.room import Held, Holding, Lessons, held_by, holdings, largest, limited, shut, worker_of
 from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
 from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
@@ -249,6 +250,10 @@ class Observer:
         known = [(granted if each.record.job == granted.job else each.record, each.spec) for each in self.jobs.values()]
         live = [each for each in known if not each[0].released]
         self.masters.check(granted.job, held_by(live, self._options, self.least_mib), self.limits.master)
+
+    def worker_of(self, spec: JobSpec) -> Held:
+        """What YARN gives one worker of this job."""
+        return worker_of(spec, self._options, self.least_mib)
 
     def _held(self) -> dict[str, int]:
         taken: dict[str, int] = {}

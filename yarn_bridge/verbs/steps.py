@@ -6,7 +6,7 @@ A kill anywhere between is healed by the next look, which finds the same step ag
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from horae.port import BlockKind, FixConfiguration, JobId, JobState, Never, PortError, TryLater
@@ -16,6 +16,7 @@ from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.record import Phase, Record
+from yarn_bridge.jobs.room import no_more_than
 from yarn_bridge.jobs.state_machine import Action, Facts, Step, Verb, awaits, go_ahead, living_instances
 from yarn_bridge.jobs.store import JobFiles, Seen
 from yarn_bridge.options import SERVICES
@@ -187,7 +188,7 @@ class Steps:
             said = facts.app.diagnostics[:LONGEST] or "nothing"
             lesson = f"its application master has no container, and YARN says: {said}; {self._cap(seen, missing)}"
             return replace(after, blocked=(kind, f"{text}; {lesson}"))
-        return replace(after, blocked=(kind, "; ".join([text, *self._lesson(seen, missing)])))
+        return replace(after, blocked=(kind, "; ".join([text, *self._lesson(seen, missing, came)])))
 
     def _cap(self, seen: Seen, missing: dict[str, int]) -> str:
         """It was no node's fault: the tenant is not offered more than it has for a while."""
@@ -195,14 +196,17 @@ class Steps:
         most = max(self._observer.held_by_tenant(tenant) - sum(missing.values()), 0)
         return self._observer.lessons.learn_cap(tenant, most, self._clock())
 
-    def _lesson(self, seen: Seen, missing: dict[str, int]) -> list[str]:
-        """What the scheduler says, and what follows for a while. `missing`: by node, what did not come."""
+    def _lesson(self, seen: Seen, missing: dict[str, int], came: Mapping[str, int]) -> list[str]:
+        """What the scheduler says, and what follows for a while. By node: the GPUs `missing`, the workers that
+        `came`."""
         short = {node: gpus for node, gpus in missing.items() if gpus > 0}
         said = [each for each in seen.withheld if each.by_queue or short.keys() & set(each.nodes)]
         if said and all(each.by_queue for each in said):
             lesson = self._cap(seen, missing)
         else:
-            lesson = self._observer.lessons.learn(missing, self._clock())
+            size = self._observer.worker_of(seen.spec)
+            left = {node: no_more_than(came.get(node, 0), size) for node in short}
+            lesson = self._observer.lessons.learn(missing, self._clock(), left)
         told = [f"YARN says: {each.text} ({', '.join(each.nodes)})" for each in said]
         if not said and (kept := self._observer.limits.kept_for_others()):
             told.append(kept)
