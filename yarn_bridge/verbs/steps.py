@@ -180,8 +180,8 @@ class Steps:
             return after
         came = Counter(each.node for each in living_instances(facts.service))
         missing = {node: gpus - came[node] * before.each for node, gpus in before.allocation}
-        if shapes.ANYWHERE in dict(before.components):
-            return after  # YARN chose the nodes
+        if shapes.ANYWHERE in dict(before.components) or max(missing.values(), default=0) <= 0:
+            return after  # YARN chose the nodes, or gave all: no node was short
         kind, text = after.blocked
         if facts.app is not None and facts.app.state != "RUNNING":
             said = facts.app.diagnostics[:LONGEST] or "nothing"
