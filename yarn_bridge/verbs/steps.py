@@ -185,7 +185,9 @@ class Steps:
         kind, text = after.blocked
         if facts.app is not None and facts.app.state != "RUNNING":
             said = facts.app.diagnostics[:LONGEST] or "nothing"
-            lesson = f"its application master has no container, and YARN says: {said}; {self._cap(seen, missing)}"
+            kept = self._observer.limits.kept_for_others()
+            told = [f"its application master has no container, and YARN says: {said}", *([kept] if kept else [])]
+            lesson = "; ".join([*told, self._cap(seen, missing)])
             return replace(after, blocked=(kind, f"{text}; {lesson}"))
         return replace(after, blocked=(kind, "; ".join([text, *self._lesson(seen, missing)])))
 
