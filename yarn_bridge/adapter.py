@@ -107,6 +107,10 @@ class YarnCluster:
         with self._lock:
             return self._observer.look()
 
+    def noticed(self) -> object:
+        """Follows what workers write; without the lock, so that a slow look or request delays nothing."""
+        return self._observer.noticed()
+
     def follow_up(self, jobs: Collection[JobId]) -> dict[JobId, PortError]:
         with self._lock:
             return self._steps.follow_up(jobs) if self._observer.ours else {}

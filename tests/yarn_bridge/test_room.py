@@ -220,6 +220,23 @@ def test_no_node_is_blamed_for_an_application_master_that_gets_no_container(site
     assert ([each.foreign for each in now.nodes], now.caps) == ([0, 0], {"horae": 0})
 
 
+def test_an_application_master_behind_nodes_kept_for_others_is_told_so(site: Site) -> None:
+    site.yarn.tree = site.yarn.scheduler()
+    site.yarn.tree["queues"]["queue"].append({"queueName": "other", "reservedContainers": 2})
+    site.yarn.app_state, site.yarn.room = "ACCEPTED", {"n1": 0}
+    site.yarn.diagnostics = "waiting for resources to be assigned for AM"
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.now_s += 130.0
+    seen = site.look()
+    assert seen.blocked is not None
+    assert (
+        "assigned for AM; YARN keeps nodes for containers that wait: 2 of root.other; horae is offered 0 GPUs in all"
+        in seen.blocked.text
+    )
+
+
 def test_a_queue_that_may_have_all_memory_and_few_gpus_is_at_100_per_cent_and_limited() -> None:
     """As absolute limits may be: the scheduler tells the largest share as its `maxCapacity`."""
     whole = {"yarn.io/gpu": 8, "memory-mb": 1000}

@@ -160,6 +160,18 @@ def test_a_gang_that_cannot_form_is_given_back_and_says_so() -> None:
     assert (cleared.record.phase, cleared.record.anew, verbs(cleared)) == (Phase.IDLE, False, [Verb.SWEEP])
 
 
+def test_a_gang_that_has_all_its_containers_may_start_slowly() -> None:
+    """Another try would fetch the same files from the beginning, and so for ever."""
+    forming, half = record(Phase.FORMING), members("c1")
+    assert step(forming, Facts(GANG_S + 1, app(), service(), True, half)) == Step(forming)
+    stands = step(forming, Facts(GANG_S + 5, app(), service(), True, members("c1", "c2")))
+    assert stands.record.phase is Phase.OPEN
+    found = step(forming, Facts(2 * GANG_S + 1, app(), service(), True, half))
+    assert found.record.phase is Phase.CLEARING
+    assert found.record.blocked is not None
+    assert "YARN had given all of their containers" in found.record.blocked[1]
+
+
 def test_a_job_that_lost_a_worker_gets_a_new_service_and_one_on_slices_does_not() -> None:
     """Its application master asks for another one on the node, and never withdraws that."""
     gone = Facts(9.0, app(1), service(containers="c1@n1"), True, lost_nodes=frozenset({"n2"}))

@@ -14,6 +14,7 @@ from horae.untrusted import Unbelievable
 from yarn_bridge.clients.hdfs import Hdfs, Status
 from yarn_bridge.clients.records import Withheld
 from yarn_bridge.clients.services import definition_path
+from yarn_bridge.clients.stamps import Stamps
 from yarn_bridge.jobs import ground
 from yarn_bridge.jobs.kept import Kept
 from yarn_bridge.jobs.record import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode, gate_document
@@ -54,6 +55,7 @@ class JobFiles:
         self._hdfs, self.root = hdfs, root
         self.jobs = f"{root}/jobs"
         self._kept, self._theirs, self._newest = Kept(hdfs, root), UserFiles(hdfs), Newest(hdfs)
+        self.stamps = Stamps(self.entries)
         self._gates: dict[JobId, bytes] = {}  #: as written last, by us
         self._trusted = False
 
@@ -90,6 +92,13 @@ class JobFiles:
     def entries(self) -> dict[str, Status]:
         return {each.name: each for each in self._hdfs.entries(self.jobs)}
 
+    def listed(self) -> dict[str, Status]:
+        """As `entries`, for a look, which reads what is new."""
+        asked_s = self.stamps.now_s()
+        found = self.entries()
+        self.stamps.saw(found, asked_s)
+        return found
+
     def _before(self) -> Iterator[tuple[Record, JobSpec]]:
         """The jobs of folders that the version before made."""
         for name, entry in self.entries().items():
@@ -118,7 +127,8 @@ class JobFiles:
 
     def write_claim(self, token: str) -> None:
         self._gates.clear()  # somebody else may have written them meanwhile
-        self._hdfs.keep_document(f"{self.jobs}/.{CLAIM}", token.encode() + b"\n", self.jobs)
+        with self.stamps.writing(f".{CLAIM}"):
+            self._hdfs.keep_document(f"{self.jobs}/.{CLAIM}", token.encode() + b"\n", self.jobs)
 
     def carry(self, name: str, data: bytes) -> str:
         """Put a file into lib/ where it is not yet; its path."""
@@ -140,7 +150,8 @@ class JobFiles:
         path = f"{folder}/{name}"
         found = own.status(path)
         if found is None or found.length != len(data):
-            own.write(path, data)
+            with self.stamps.writing(record.job):
+                own.write(path, data)
             found = own.status(path)
         if found is None:
             raise TryLater(f"{path} was written and is not there")
@@ -226,7 +237,8 @@ class JobFiles:
             own, path, data = self._hdfs.as_user(record.owner), f"{folder}/{GATE}", encode(record)
             before = self._gates.pop(record.job, b"")  # of a writing that breaks off nobody knows what stands there
             if aloud or not (before and own.fits_one(before) and own.overwrite_document(path, data)):
-                own.keep_document(path, data, folder)
+                with self.stamps.writing(record.job):
+                    own.keep_document(path, data, folder)
             self._gates[record.job] = data
 
     def _is_news(self, record: Record) -> bool:
@@ -241,7 +253,8 @@ class JobFiles:
 
     def reason(self, record: Record, text: str) -> None:
         folder = self.folder(record.job)
-        self._hdfs.as_user(record.owner).keep_document(f"{folder}/reason", text.encode() + b"\n", folder)
+        with self.stamps.writing(record.job):
+            self._hdfs.as_user(record.owner).keep_document(f"{folder}/reason", text.encode() + b"\n", folder)
 
     def look(self, owner: str, path: str) -> Status | None:
         """A file of the owner's that is not ours."""
@@ -272,9 +285,10 @@ class JobFiles:
     def sweep(self, record: Record) -> None:
         own = self._hdfs.as_user(record.owner)
         folder = self.folder(record.job)
-        for name in ("members", "acks"):
-            own.delete(f"{folder}/{name}")
-        own.sweep(folder)
+        with self.stamps.writing(record.job):
+            for name in ("members", "acks"):
+                own.delete(f"{folder}/{name}")
+            own.sweep(folder)
         self._theirs.forget(folder)
 
     # --- output and checkpoints ---

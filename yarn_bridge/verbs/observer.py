@@ -46,6 +46,9 @@ from yarn_bridge.runtimes.chooser import Choice
 from yarn_bridge.verbs.executor import JobExecutor
 
 _RESTS = (Phase.IDLE, Phase.OPEN)
+#: phases in which a word of its workers is waited for, and in which one may come
+_MOVES = {Phase.FORMING, Phase.LEAVING}
+_SPEAKS = _MOVES | {Phase.OPEN}
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
 _LOOK_S = 2.0
@@ -140,6 +143,12 @@ class Observer:
     def ours(self) -> bool:
         """Whether our arbiter's claim stood at the last look."""
         return self.token is not None and self._claim[1] == self.token
+
+    def noticed(self) -> int:
+        """Whether workers have written; asked only while a job has some who could. For any thread."""
+        phases = {seen.record.phase for seen in list(self.jobs.values()) if not seen.record.released}
+        stamps = self._files.stamps
+        return stamps.news(moves=bool(phases & _MOVES)) if phases & _SPEAKS else stamps.count
 
     def choice(self) -> Choice:
         return self._executor.chooser.choice(self._named, self.limits.losers())
@@ -390,7 +399,7 @@ class Observer:
 
     def _refresh(self) -> list[str]:
         """Read again what changed in HDFS since the last round; complaints."""
-        entries = self._files.entries()
+        entries = self._files.listed()
         claim = entries.pop(".claim", None)
         if claim is None and self._claim[1] is not None:
             raise TryLater(f"the listing of {self._files.jobs} lacks the arbiter's claim: it is not believed", 5.0)

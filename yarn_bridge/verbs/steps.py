@@ -181,12 +181,14 @@ class Steps:
             return after
         came = Counter(each.node for each in living_instances(facts.service))
         missing = {node: gpus - came[node] * before.each for node, gpus in before.allocation}
-        if shapes.ANYWHERE in dict(before.components):
-            return after  # YARN chose the nodes
+        if shapes.ANYWHERE in dict(before.components) or max(missing.values(), default=0) <= 0:
+            return after  # YARN chose the nodes, or gave all: no node was short
         kind, text = after.blocked
         if facts.app is not None and facts.app.state != "RUNNING":
             said = facts.app.diagnostics[:LONGEST] or "nothing"
-            lesson = f"its application master has no container, and YARN says: {said}; {self._cap(seen, missing)}"
+            kept = self._observer.limits.kept_for_others()
+            told = [f"its application master has no container, and YARN says: {said}", *([kept] if kept else [])]
+            lesson = "; ".join([*told, self._cap(seen, missing)])
             return replace(after, blocked=(kind, f"{text}; {lesson}"))
         return replace(after, blocked=(kind, "; ".join([text, *self._lesson(seen, missing, came)])))
 
