@@ -39,6 +39,8 @@ PRICED, NOISE = 1e-6, 3e-12
 WORST, ALIKE, FIRST = 4, 16, 3
 #: Passes after which the envy of capped tenants is taken as it is.
 PASSES = 12
+#: The least weight, to the mean, that counts in what GPUs are taken: below it HiGHS would not see it.
+LIGHT = 1e-8
 Matrix = NDArray[np.float64]
 Pairs = NDArray[np.intp]
 
@@ -225,38 +227,45 @@ def cooperative(
     small, of = merged(users)
     if not len(small.speed):
         return Shares(np.zeros_like(users.speed), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
+    small = replace(small, weight=small.weight / small.weight.mean())
     fits = np.minimum(1.0, (small.cap / small.weight)[:, None] * small.weight[None, :] / max(small.gpus.sum(), 1.0))
     part = np.where(np.isfinite(fits), fits, 1.0)
     seconds, late = 0.0, False
     notes: tuple[str, ...] = ()
     for passes in range(1, PASSES + 1):
-        result, x = _envy_free(small, part, time_limit_s, seed, backend)
+        result, each = _envy_free(small, part, time_limit_s, seed, backend)
         seconds, late = seconds + result.seconds, late or result.clock
-        held = x.sum(axis=1) / small.weight
-        fits = np.minimum(1.0, (small.cap / small.weight)[:, None] / np.maximum(held, 1e-12)[None, :])
+        fits = np.minimum(1.0, (small.cap / small.weight)[:, None] / np.maximum(each.sum(axis=1), 1e-12)[None, :])
         if not result.has_solution or bool((fits <= part * (1 + 1e-4)).all()):
             break
         part = np.maximum(part, fits)
-        envy, bound = _envy(small, part, x)
+        envy, bound = _envy(small, part, each)
         if bool((envy <= bound[:, None]).all()):
             break
         if passes == PASSES:
             notes = (f"envy of capped tenants did not settle in {PASSES} passes: the certificate says what is left",)
+    x = each * small.weight[:, None]
     return Shares(split(x, of, users.weight), _timed(result, seconds, late), notes)
 
 
 def _envy_free(
     users: Users, part: Matrix, time_limit_s: float | None, seed: int, backend: Backend
 ) -> tuple[Result, Matrix]:
-    """One solve of Eq. 10 where l compares itself with `part[l, i]` of i's share. x is zero without a solution."""
+    """One solve of Eq. 10 where l compares itself with `part[l, i]` of i's share: GPUs for each unit of weight, of
+    which the mean tenant has one. They are zero without a solution.
+
+    A tenant of weight 1 beside one of a billion has as many GPUs a unit as everybody: its own few would be lost in a
+    solver's tolerance.
+    """
     n, k = users.speed.shape
     program = Program()
     x = _block(program, users)
+    takes: list[float] = np.maximum(users.weight, LIGHT).tolist()
     for j in range(k):
-        program.at_most({x[i][j]: 1.0 for i in range(n)}, float(users.gpus[j]))
+        program.at_most({x[i][j]: takes[i] for i in range(n)}, float(users.gpus[j]))
     for i in _finite(users.cap):
-        program.at_most({x[i][j]: 1.0 for j in range(k)}, float(users.cap[i]))
-    program.maximise({x[i][j]: float(users.speed[i, j]) for i in range(n) for j in range(k)})
+        program.at_most({x[i][j]: 1.0 for j in range(k)}, float(users.cap[i] / users.weight[i]))
+    program.maximise({x[i][j]: float(users.speed[i, j]) * takes[i] for i in range(n) for j in range(k)})
 
     index = np.array([[v.index for v in row] for row in x], dtype=np.intp)
     make = _Rows(users, part, x)
@@ -274,11 +283,10 @@ def _envy_free(
     return result, _values(result, x) if result.has_solution else np.zeros((n, k))
 
 
-def _envy(users: Users, part: Matrix, x: Matrix) -> tuple[Matrix, Matrix]:
+def _envy(users: Users, part: Matrix, each: Matrix) -> tuple[Matrix, Matrix]:
     """How much l would rather have its part of i's share (l, i), and the most of it that counts as none (l,)."""
-    share = x / users.weight[:, None]
-    worth = users.speed @ share.T * part
-    own = np.einsum("lj,lj->l", users.speed, share)
+    worth = users.speed @ each.T * part
+    own = np.einsum("lj,lj->l", users.speed, each)
     return worth - own[:, None], TOLERANCE * np.maximum(1.0, worth.max(axis=1, initial=0.0))
 
 
@@ -322,15 +330,12 @@ class _Rows:
     def __init__(self, users: Users, part: Matrix, x: list[list[Variable]]) -> None:
         self._x, self._part = x, part
         self._speed: list[list[float]] = (users.speed / users.speed.max(axis=1, keepdims=True)).tolist()
-        self._each: list[float] = (1.0 / users.weight).tolist()
 
     def no_envy(self, who: int, other: int) -> Constraint:
         """`who` does not prefer its part of the share of `other`; the largest coefficient is 1."""
-        mine, factor = self._each[who], float(self._part[who, other]) * self._each[other]
-        scale = max(mine, factor)
-        mine, factor = mine / scale, factor / scale
-        row = {v: mine * s for v, s in zip(self._x[who], self._speed[who], strict=True)}
-        row.update((v, -factor * s) for v, s in zip(self._x[other], self._speed[who], strict=True))
+        part = float(self._part[who, other])
+        row = dict(zip(self._x[who], self._speed[who], strict=True))
+        row.update((v, -part * s) for v, s in zip(self._x[other], self._speed[who], strict=True))
         return Constraint(row, low=0.0)
 
 

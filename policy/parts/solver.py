@@ -66,7 +66,8 @@ ITERATIONS = 2_000_000
 NODE_WORK, NODES = 20_000_000, 100
 #: The largest |primal infeasibility| that lazy rows may keep.
 TOLERANCE = 1e-7
-#: Passes of row generation after which slack lazy rows are dropped, and what counts as slack.
+#: Passes of row generation after which it is given up, and after which slack lazy rows are dropped; what is slack.
+MOST_PASSES = 1000
 PURGE_EVERY = 2
 SLACK = 1e-6
 
@@ -227,8 +228,8 @@ class Program:
         which is faster for many small programs whose start is good. Neither changes what the optimum is.
 
         `separate(result)` returns the rows that the current optimum violates; it is called until it returns none or
-        the time is over (`has_solution` is then False: the point violates rows). `first` are rows of the same kind to
-        begin with. Such lazy rows are dropped again when they are slack: they come back if they are needed, and a
+        its passes or the time are over (`has_solution` is then False: the point violates rows). `first` are rows of the
+        same kind to begin with. Such lazy rows are dropped again when they are slack: they come back if needed, and a
         small program re-solves faster than the few extra passes cost. An optimum is one of all rows.
         """
         limit = DEFAULT_TIME_LIMIT_S if time_limit_s is None else max(time_limit_s, 0.01)
@@ -245,14 +246,14 @@ class Program:
             result = self._run(backend, left, seed, gap, start or {}, heuristics)
             self._late |= result.clock
             new = list(separate(result)) if separate is not None and result.has_solution else []
-            if new and not result.optimal:  # the solver's own limit came first, at a point that rows still cut off
+            passes += 1
+            if new and not (result.optimal and passes < MOST_PASSES):  # a limit came first: rows cut it off
                 elapsed = time.perf_counter() - started
                 return Result(
                     Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, (), added, clock=self._late
                 )
             if not new:
                 return replace(result, seconds=time.perf_counter() - started, rows=added, clock=self._late)
-            passes += 1
             if passes % PURGE_EVERY == 0:
                 self._purge(fixed, result)
             added += len(new)

@@ -129,7 +129,8 @@ def test_lazy_rows(backend: Backend) -> None:
     assert result.rows >= 1
 
 
-def test_rows_that_never_end_stop_with_the_clock() -> None:
+@pytest.mark.parametrize(("limit_s", "clock"), [(0.01, True), (None, False)])
+def test_rows_that_never_end_stop_after_so_many_passes_or_with_the_clock(limit_s: float | None, clock: bool) -> None:
     program = Program()
     x = program.variable(up=1.0)
     program.maximise({x: 1.0})
@@ -138,9 +139,10 @@ def test_rows_that_never_end_stop_with_the_clock() -> None:
     def forever(result: Result) -> list[Constraint]:
         return [Constraint({x: 1.0}, up=0.5 + 0.5 / next(bounds))]
 
-    result = program.solve(separate=forever, time_limit_s=0.3)
+    result = program.solve(separate=forever, time_limit_s=limit_s)
     assert result.termination is Termination.TIME_LIMIT
     assert not result.has_solution
+    assert result.clock is clock
 
 
 def test_the_solvers_own_limit_is_no_answer_while_rows_are_violated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from policy.decide import decide
-from policy.model import Cluster, GpuRange, Job, Node, Snapshot, Tenant
+from policy.model import Cluster, GpuRange, Job, Node, Snapshot, Tenant, Termination
 from policy.oef.shares import Users, cooperative, non_cooperative
 from tests.policy.exact import maximise
 
@@ -140,3 +140,44 @@ def test_the_shares_of_a_decision_are_as_exact_as_the_program(seed: int) -> None
     u = Users(np.array([row / s for row, s in zip(u.speed, slowest, strict=True)]), u.weight, u.cap, u.gpus)
     right = [float(v) * w for v, w in zip(levels(u), u.weight, strict=True)]
     assert [decision.tenants[f"t{i}"].throughput for i in range(n)] == pytest.approx(right, rel=CLOSE)
+
+
+FAR_APART = (1e-6, 1e-3, 1.0, 1e3, 1e9)
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+def test_equation_10_holds_for_weights_fifteen_orders_apart(seed: int) -> None:
+    """In GPUs, what the lightest have is far below a solver's tolerance: it found envy, and rows against it that were
+    there already, until the clock ended it."""
+    u = instance(2 * seed)
+    weight = np.array([Random(seed + i).choice(FAR_APART) for i in range(len(u.weight))])
+    u = Users(u.speed, weight, u.cap, u.gpus)
+    answer = cooperative(u)
+    assert answer.solver.termination is Termination.OPTIMAL
+    each = answer.x / u.weight[:, None]
+    own = (u.speed * each).sum(axis=1)
+    assert ((u.speed @ each.T).max(axis=1) <= own * (1 + CLOSE)).all()
+    assert (own >= u.speed @ u.gpus / u.weight.sum() * (1 - CLOSE)).all(), "sharing incentive, Theorem 5.1"
+    assert (answer.x.sum(axis=0) <= u.gpus * (1 + CLOSE)).all()
+    assert (u.speed * answer.x).sum() == pytest.approx(float(envy_free(u)), rel=CLOSE)
+
+
+@pytest.mark.parametrize("seed", range(1, 30, 4))
+def test_equation_10_is_the_same_in_any_unit_of_weight(seed: int) -> None:
+    """Of weights of a billion each, no envy was large enough to be seen."""
+    u = instance(seed)
+    x = cooperative(u).x
+    for unit in (2.0**-19, 2.0**30):
+        assert cooperative(Users(u.speed, u.weight * unit, u.cap, u.gpus)).x == pytest.approx(x, abs=1e-9)
+
+
+def test_beside_capped_tenants_the_lightest_has_its_fair_share() -> None:
+    """It had nothing: its share was below the solver's tolerance."""
+    speed = np.array([[1.0, 2.0], [1.0, 1.000001], [1.0, 1.245], [1.0, 2.0], [1.0, 1.0]])
+    weight = np.array([5e-7, 5e-7, 5e8, 5e8, 1.0])
+    u = Users(speed, weight, np.array([3.0, math.inf, 16.0, math.inf, 4.0]), np.array([18.0, 17.0]))
+    answer = cooperative(u)
+    assert answer.solver.termination is Termination.OPTIMAL
+    own = (speed * answer.x).sum(axis=1) / weight
+    free = np.isinf(u.cap)
+    assert (own[free] >= (speed @ u.gpus / weight.sum())[free] * (1 - CLOSE)).all()
