@@ -144,6 +144,7 @@ def test_no_node_is_blamed_for_a_gang_that_formed_while_the_manager_was_away(
     def away() -> None:
         raise TryLater("no ResourceManager answers")
 
+    site.yarn.room = {"n1": 1}
     site.port.submit("job", SPEC)
     site.port.start("job", {"n1": 2}, 1)
     with monkeypatch.context() as gone:

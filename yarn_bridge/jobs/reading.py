@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.port import JobState, ObservedJob
@@ -24,28 +24,66 @@ _STATE = {
 }
 
 
+class Others:
+    """What others use of each node, beside us.
+
+    A node tells what is used of it in all. Where a job of ours comes or goes it may hold all of what it was granted or
+    nothing of it yet, so that sum says only between which bounds others are: what was certain last counts, within them.
+    Without it a GPU of somebody else's would count as free for as long as our job begins, or ends, beside it.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, Held] = {}
+
+    def look(
+        self,
+        reports: Sequence[NodeReport],
+        held: Mapping[str, Held],
+        returning: Mapping[str, Gpus],
+        moving: Collection[str],
+    ) -> dict[str, Held]:
+        """By node. `held`: the most that we may have there; `returning`: GPUs that we gave back, of which the node may
+        not have told yet; `moving`: nodes where a job of ours comes or goes."""
+        found = {}
+        for report in one_a_host(reports):
+            ours, back = held.get(report.host, Held()), returning.get(report.host, 0)
+            used = Held(report.gpus_used, report.cpus_used, report.memory_used_mib)
+            least = Held(
+                max(used.gpus - ours.gpus - back, 0),
+                max(used.cpus - ours.cpus, 0),
+                max(used.memory_mib - ours.memory_mib, 0),
+            )
+            last = self._last.get(report.host, least) if report.host in moving or back else least
+            found[report.host] = Held(
+                min(max(last.gpus, least.gpus), used.gpus),
+                min(max(last.cpus, least.cpus), used.cpus),
+                min(max(last.memory_mib, least.memory_mib), used.memory_mib),
+            )
+        self._last = found
+        return found
+
+    def gpus(self, host: str) -> Gpus:
+        """As last found."""
+        return self._last.get(host, Held()).gpus
+
+
 def nodes_of(
     reports: Sequence[NodeReport],
-    held: Mapping[str, Held],
+    others: Mapping[str, Held],
     known_gpus: Mapping[str, Gpus],
     options: Options,
-    returning: Mapping[str, Gpus] = EMPTY,
 ) -> tuple[Node, ...]:
-    """Nodes with GPUs, by name. What is used and not ours is foreign; what we were granted counts as ours at once, and
-    what we gave back (`returning`, by node) as free, though its node tells of it at its next heartbeat only.
-
-    Cores and memory are what is there for us beside foreign applications.
-    """
+    """Nodes with GPUs, by name. What others use of them is foreign (`others`; all that is used, where a node is not in
+    it). Cores and memory are what is there for us beside that."""
     found = []
     for report in one_a_host(reports):
         gpus = report.gpus or known_gpus.get(report.host, 0)
         if gpus == 0:
             continue
         health = _HEALTH.get(report.state, Health.DOWN)
-        ours = held.get(report.host, Held())
-        foreign = max(0, min(gpus, report.gpus_used) - ours.gpus - returning.get(report.host, 0))
-        cpus = report.cpus - max(0, report.cpus_used - ours.cpus)
-        memory_mib = report.memory_mib - max(0, report.memory_used_mib - ours.memory_mib)
+        used = others.get(report.host, Held(report.gpus_used, report.cpus_used, report.memory_used_mib))
+        foreign = max(0, min(gpus, used.gpus))
+        cpus, memory_mib = report.cpus - used.cpus, report.memory_mib - used.memory_mib
         found.append(
             Node(
                 name=report.host,

@@ -24,7 +24,7 @@ from yarn_bridge.jobs.grants import check_grant
 from yarn_bridge.jobs.masters import MasterRoom
 from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
-from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
+from yarn_bridge.jobs.reading import Others, lost_nodes, nodes_of, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, Holding, Lessons, held_by, holdings, largest, limited, shut, worker_of
 from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
@@ -54,6 +54,8 @@ _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 _LOOK_S = 2.0
 #: a node tells of what was given back at its next heartbeat, once the worker has ended
 _RETURNING_S = 10.0
+#: a node has told of a gang that stands
+_TELLS_S = 3.0
 #: a gang that does not stand after this long, or a third of its time, is asked about
 _ASK_WHY_S = 15.0
 #: nodes tell of themselves once a second, and for 1,000 of them the ResourceManager needs half of one to answer
@@ -126,6 +128,7 @@ class Observer:
         self._apps: tuple[float, list[App]] = (float("-inf"), [])  #: when, and what was listed
         self._told: tuple[float, set[str], list[NodeReport]] = (float("-inf"), set(), [])  #: when, applications, nodes
         self._known_gpus: dict[str, Gpus] = {}
+        self._others = Others()
         self._given_back: list[tuple[str, Gpus, float]] = []  #: node, GPUs, when that is no excuse any more
         self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
@@ -329,7 +332,9 @@ class Observer:
         now_s = self._clock()
         running = self._running()
         begins = any(_needs_master(each.record, each.application in running) for each in self.jobs.values())
-        nodes = nodes_of(reports, held, self._known_gpus, self._options, self._returning(reports, held, now_s))
+        returning = self._returning(reports, held, now_s)
+        others = self._others.look(reports, held, returning, self._unsettled(now_s))
+        nodes = nodes_of(reports, others, self._known_gpus, self._options)
         got = self._reach(reports)
         self.masters.look(nodes, reports, self.limits.master, {each.label for each in self.limits.leaves()} or {""})
         if begins:
@@ -388,10 +393,22 @@ class Observer:
             if gpus > after.get(name, 0):
                 self._given_back.append((name, gpus - after.get(name, 0), until_s))
 
+    def _unsettled(self, now_s: float) -> set[str]:
+        """Nodes that may not have told yet of all that our jobs hold there, or no longer hold."""
+        records = [seen.record for seen in self.jobs.values() if not seen.record.released]
+        moving = [
+            each
+            for each in records
+            if each.phase not in _RESTS or (each.phase is Phase.OPEN and now_s - each.since_s < _TELLS_S)
+        ]
+        return {node for each in moving for node in each.claims}
+
     def _returning(self, reports: list[NodeReport], held: Mapping[str, Held], now_s: float) -> dict[str, Gpus]:
         """By node; what its node told of has returned."""
         used = {each.host: each.gpus_used - held.get(each.host, Held()).gpus for each in one_a_host(reports)}
-        self._given_back = [each for each in self._given_back if now_s < each[2] and used.get(each[0], 0) > 0]
+        self._given_back = [
+            each for each in self._given_back if now_s < each[2] and used.get(each[0], 0) > self._others.gpus(each[0])
+        ]
         found: dict[str, Gpus] = {}
         for name, gpus, _ in self._given_back:
             found[name] = found.get(name, 0) + gpus

@@ -138,9 +138,16 @@ class HdfsStore(Store):
         self._patience_s = min(_PATIENCE_S, grace_s / 2)
         self._only: Optional[str] = None  #: whose entries count; "": everybody's who may write here
         self._told: Set[str] = set()
+        #: What a start has just learned and would ask for again: the list that it swept, and of the entry that it looks
+        #: at the sizes and the account. An entry never changes once it is there.
+        self._swept: Optional[List[Dict[str, Any]]] = None
+        self._sizes: Dict[str, Dict[str, int]] = {}
+        self._accounts: Dict[str, Dict[str, bytes]] = {}
 
     def entries(self) -> List[str]:
-        names = [str(each["pathSuffix"]) for each in self._believed() if each["type"] == "DIRECTORY"]
+        listed, self._swept = self._swept, None
+        listed = self._believed() if listed is None else listed
+        names = [str(each["pathSuffix"]) for each in listed if each["type"] == "DIRECTORY"]
         return [name for name in names if not name.startswith(".")]
 
     def _believed(self) -> "List[Dict[str, Any]]":
@@ -162,20 +169,30 @@ class HdfsStore(Store):
 
     def read(self, entry: str, name: str) -> Optional[bytes]:
         pieces: List[bytes] = []
-        found = self._hdfs.get("%s/%s/%s" % (self._path, entry, name), pieces.append)
-        return b"".join(pieces) if found else None
+        if not self._hdfs.get("%s/%s/%s" % (self._path, entry, name), pieces.append):
+            return None
+        data = b"".join(pieces)
+        self._accounts = {entry: {name: data}}
+        return data
 
     def sizes(self, entry: str) -> Dict[str, int]:
-        return dict(self._walk("%s/%s" % (self._path, entry), ""))
+        found = dict(self._walk("%s/%s" % (self._path, entry), ""))
+        self._sizes = {entry: found}
+        return found
 
     def fetch(self, entry: str) -> str:
         folder = scratch("fetch")
         patience = Patience(self._patience_s)
         try:
             steps = []
-            for path in patience.with_(lambda: self.sizes(entry)):
+            sizes, known = self._sizes.pop(entry, None), self._accounts.pop(entry, {})
+            for path, size in (patience.with_(lambda: self.sizes(entry)) if sizes is None else sizes).items():
                 local = os.path.join(folder, path)
                 os.makedirs(os.path.dirname(local), exist_ok=True)
+                if path in known and len(known[path]) == size:
+                    with open(local, "wb") as file:
+                        file.write(known[path])
+                    continue
                 steps.append(functools.partial(self._download, "%s/%s/%s" % (self._path, entry, path), local))
             patience.with_all(steps)
         except BaseException:
@@ -216,6 +233,7 @@ class HdfsStore(Store):
             self._hdfs.write(remote, file, size)
 
     def _put_in_place(self, temporary: str, entry: str, last_check: Callable[[], None]) -> None:
+        self._forget(entry)
         last_check()
         try:
             self._hdfs.rename(temporary, "%s/%s" % (self._path, entry))
@@ -229,13 +247,20 @@ class HdfsStore(Store):
         shutil.rmtree(folder, ignore_errors=True)
 
     def delete(self, entry: str) -> None:
+        self._forget(entry)
         self._hdfs.delete("%s/%s" % (self._path, entry))
 
+    def _forget(self, entry: str) -> None:
+        self._swept = None
+        self._sizes.pop(entry, None)
+        self._accounts.pop(entry, None)
+
     def sweep(self) -> List[str]:
-        left = [str(each["pathSuffix"]) for each in self._believed()]
-        left = [name for name in left if name.startswith(_TEMPORARY)]
+        listed = self._believed()
+        left = [str(each["pathSuffix"]) for each in listed if str(each["pathSuffix"]).startswith(_TEMPORARY)]
         for name in left:
             self._hdfs.delete("%s/%s" % (self._path, name))
+        self._swept = listed
         return left
 
     def _walk(self, path: str, below: str) -> "List[Tuple[str, int]]":

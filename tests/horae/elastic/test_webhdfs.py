@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,31 @@ def test_a_checkpoint_goes_there_and_comes_back(hdfs: Hdfs) -> None:
     assert not [name for name in hdfs.folders if ".tmp-" in name]
     checkpoints.write(store, 13, 3, {}, fill, lambda: None)
     assert checkpoints.prune(store, 1) == [mark.name]
+
+
+def test_a_start_asks_for_nothing_twice(hdfs: Hdfs) -> None:
+    """The list that it sweeps is the one that it chooses from; what the choice was made by is not fetched again."""
+    checkpoints.write(open_store(hdfs.url), 12, 3, {}, fill, lambda: None)
+    store = open_store(hdfs.url)
+    hdfs.queries.clear()
+    assert store.sweep() == []
+    mark, account, folder = next(checkpoints.readable(store, pytest.fail))
+    asked = Counter(query["op"] for query in hdfs.queries)
+    # The folder, the entry, its folder `deep`; who may write there; account, model and part: each at both nodes.
+    assert asked == {"LISTSTATUS": 3, "GETFILESTATUS": 1, "OPEN": 6}
+    checkpoints.verify_files(folder, account)
+    assert (Path(folder) / checkpoints.MANIFEST).is_file()
+    store.done(folder)
+    # What is written after that, or taken away, is seen.
+    later = checkpoints.write(store, 13, 3, {}, fill, lambda: None)
+    assert checkpoints.marks(store) == [later, mark]
+    store.sweep()
+    store.delete(later.name)
+    assert checkpoints.marks(store) == [mark]
+    hdfs.files = {name: data for name, data in hdfs.files.items() if not name.endswith("/model")}
+    said: list[str] = []
+    assert list(checkpoints.complete(store, said.append)) == []
+    assert "model is missing" in said[0]
 
 
 def test_a_writer_that_is_refused_leaves_nothing_and_says_why(hdfs: Hdfs) -> None:
