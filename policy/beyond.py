@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from policy.model import Beyond, Code, Decision, GpuRange, JobName, Reason, Snapshot
+from policy.parts import carrying
 
 _CHANGE = "the next period of the budget, or a larger one"
 
@@ -31,12 +32,12 @@ def divided(snapshot: Snapshot) -> tuple[Snapshot, dict[JobName, Reason]]:
     whom = _of(snapshot, Beyond.WAIT)
     if not whom:
         return snapshot, {}
-    jobs, out = [], {}
+    jobs, out, held = [], {}, carrying.holding(snapshot)
     for job in snapshot.jobs:
         if job.tenant not in whom or job.work.left == 0:
             jobs.append(job)
-        elif job.held:
-            jobs.append(replace(job, gpus=_at_most(job.gpus, job.held)))
+        elif held[job.name]:
+            jobs.append(replace(job, gpus=_at_most(job.gpus, held[job.name])))
         else:
             text = f"the GPU-hours of tenant {job.tenant} are used up: none of its jobs starts"
             out[job.name] = Reason(Code.WAITS_CAP, text, {"gpus": 0, "held": 0, "budget": job.tenant}, _CHANGE)

@@ -40,6 +40,11 @@ def seen(snapshot: Snapshot) -> Snapshot:
     return then if _fits(then, snapshot) else now
 
 
+def holding(snapshot: Snapshot) -> dict[JobName, Gpus]:
+    """How many GPUs each job has, as a policy sees it: one that is stopped to get others has those."""
+    return {job.name: job.held for job in seen(snapshot).jobs}
+
+
 def _as_decided(job: Job, entry: Mapping[str, Any]) -> Job:
     to, was, leases = entry["to"], entry["from"], entry.get("leases", {})
     held = job.allocation

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from policy.model import Code, Decision, GpuRange, Gpus, Job, JobName, Quota, Reason, Snapshot
+from policy.parts import carrying
 
 
 def divided(snapshot: Snapshot) -> tuple[Snapshot, dict[JobName, Quota], dict[JobName, Quota]]:
@@ -65,6 +66,7 @@ class _Books:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.gpus = sum(node.gpus for node in snapshot.cluster.nodes)
+        self._held = carrying.holding(snapshot)
         self._gpus = [quota.gpus for quota in snapshot.quotas]
         self._jobs = [quota.jobs for quota in snapshot.quotas]
         self._quotas = snapshot.quotas
@@ -78,8 +80,8 @@ class _Books:
         """The smallest gang of each job that finds room, and the quota in whose way each other is."""
         parts: dict[JobName, Gpus] = {}
         barred: dict[JobName, Quota] = {}
-        for job in sorted(self._bound, key=lambda j: (not j.held, j.order)):
-            full = None if job.held else self.full(job, job.gpus.min, 1)
+        for job in sorted(self._bound, key=lambda j: (not self._held[j.name], j.order)):
+            full = None if self._held[job.name] else self.full(job, job.gpus.min, 1)
             if full is None:
                 parts[job.name] = job.gpus.min
                 self._take(job, job.gpus.min, 1)

@@ -57,3 +57,12 @@ def test_the_instance_file_says_it() -> None:
     for how in Beyond:
         assert parse(to_text(two(how))) == two(how)
     assert "beyond" not in to_text(two(None))
+
+
+def test_who_is_stopped_to_shrink_is_no_job_that_would_start() -> None:
+    held = two(Beyond.WAIT, gpus=4, held=4)
+    over, paid = (replace(j, gpus=replace(j.gpus, min=1, max=4, requested=4)) for j in held.jobs)
+    first = decide(replace(held, jobs=(over, paid)), "max-min")
+    assert (first.allocation["over"], first.allocation["paid"]) == ({"n1": 2}, {"n1": 2})
+    stopped = replace(held, jobs=(replace(over, allocation={}), paid), state=first.state)
+    assert decide(stopped, "max-min").allocation == first.allocation

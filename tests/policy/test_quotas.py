@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,3 +117,14 @@ jobs:
     found = instance.parse(text)
     assert found.quotas == (Quota("account lab", ("a", "b"), gpus=4), Quota("two at a time", ("c",), jobs=2))
     assert instance.parse(instance.to_text(found)).quotas == found.quotas
+
+
+@pytest.mark.parametrize("policy", ["max-min", "afs-l", "gavel-max-min", "themis", "srtf-e"])
+def test_who_is_stopped_to_get_other_gpus_has_its_place_in_a_limit_still(policy: str) -> None:
+    """Of two of which one may run, the one that ran was stopped to grow, and the other took its place."""
+    jobs = (elastic("early"), elastic("runs", {"n0": 2}, at_s=1.0))
+    given = seen(jobs, Quota("jobs of user x", ("early", "runs"), jobs=1), policy=policy)
+    first = decide.decide(given)
+    assert not first.allocation["early"] and first.allocation["runs"] not in ({}, {"n0": 2})
+    stopped = replace(given, jobs=(jobs[0], replace(jobs[1], allocation={})), state=first.state)
+    assert decide.decide(stopped).allocation == first.allocation
