@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 
-import numpy as np
-
 from profiler.estimates.curves import Positions
 from profiler.model import EpochTime, Kind, Pause, Point, Run
 
@@ -25,6 +23,7 @@ TORN = 2.0  #: two times of one step are far apart
 LASTING = 1.5  #: the longest of the epochs whose elapsed time is their own is so many times the shortest
 GROWING = 3  #: so many times of epochs may grow by chance
 FALLS = 0.25  #: of the lines on which a time since a beginning may be lower than on the line before
+SHORTEST_S, LONGEST_S = 1e-9, 1e9  #: no iteration and no epoch is shorter or longer: such a number is of something else
 GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
 
 
@@ -38,6 +37,11 @@ class Sample:
     line: int
 
 
+def _can_be(seconds: float) -> bool:
+    """Whether so many seconds can be the time of an iteration or an epoch; a number that is none cannot."""
+    return SHORTEST_S <= seconds <= LONGEST_S
+
+
 def _train(run: Run) -> list[Point]:
     return [p for p in run.points if p.kind is Kind.TRAIN]
 
@@ -48,7 +52,7 @@ def _by_position(run: Run, rows: Iterable[tuple[Point, float]]) -> list[Sample]:
     cells: dict[float, list[tuple[float, int]]] = {}
     for order, (p, seconds) in enumerate(rows):
         at = positions(p)
-        if seconds > 0 and np.isfinite(seconds):
+        if _can_be(seconds):
             cells.setdefault(float(order) if at is None else at, []).append((seconds, p.line))
     ordered = [(at, fmean(s for s, _ in cell), cell[-1][1]) for at, cell in cells.items()]
     if not ordered:
@@ -145,7 +149,10 @@ def from_epochs(run: Run, epoch: EpochTime | None) -> list[Sample]:
     if epoch is None or not length or (run.unit == "sample" and not run.batch_size):
         return []
     steps = length / run.batch_size if run.unit == "sample" and run.batch_size else length
-    return [Sample(float(i), seconds / steps, steps, line) for i, (seconds, line) in enumerate(epoch_durations(run))]
+    if not steps >= 1:  # no epoch is shorter, and a number that is none is no length
+        return []
+    lasted = enumerate(epoch_durations(run))
+    return [Sample(float(i), seconds / steps, steps, line) for i, (seconds, line) in lasted if _can_be(seconds / steps)]
 
 
 def _length_of_epoch(run: Run) -> float | None:
@@ -209,7 +216,7 @@ def _joined(run: Run, known: Sequence[tuple[float, float, Point]], least: float)
             start = now
             continue
         steps, seconds = now[0] - start[0], now[1] - start[1]
-        if steps > 0 and seconds > 0 and seconds >= least:
+        if steps > 0 and seconds >= least and _can_be(seconds / steps):
             samples.append(Sample(now[0], seconds / steps, steps, now[2].line))
             start = now
     return samples
@@ -262,7 +269,7 @@ def _durations(points: Sequence[Point]) -> list[tuple[float, int]]:
     lasted = _lasting(points)
     for order, p in enumerate(points):
         seconds = None if p.redrawn else _lasted(p, lasted)
-        if seconds is not None and seconds > 0:
+        if seconds is not None and _can_be(seconds):
             key = float(order) if p.epoch is None else float(int(p.epoch))
             ranked.setdefault(key, []).append((seconds, p.line))
     made = [(epoch, fmean(s for s, _ in rows), rows[-1][1]) for epoch, rows in ranked.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -113,3 +114,15 @@ def test_the_summary_of_an_ordinary_run() -> None:
     assert (body["loss"]["n"], body["loss"]["first"][0], body["loss"]["last"][0]) == (199, 1, 199)
     assert body["fit"]["iterations_left"] == 801
     assert (body["ranks"], body["gpus"], body["warnings"]) == (4, 4, [])
+
+
+@pytest.mark.parametrize("seconds", [0.15, 15.0])
+def test_an_epoch_below_one_iteration_times_none(seconds: float) -> None:
+    """Hypothesis found the second: seconds through such a length are no number."""
+    timed = [point(line, epoch=float(line), epoch_s=seconds) for line in (1, 3)]
+    counted = [point(line, epoch=float(line), iteration=1e-308) for line in (1, 3)]
+    summary = summarise(
+        run([timed[0], counted[0], timed[1], counted[1], point(5, epoch=4.0, iteration=0.0)], scope="epoch")
+    )
+    assert summary.iteration_time is None
+    json.dumps(summary.to_json(points=True), allow_nan=False)
