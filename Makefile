@@ -44,7 +44,7 @@ check: $(STAMP) ## Style, types, import contracts, the SDK's minimum Python, str
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/vermin --quiet --no-tips --violations --target=3.7- horae/elastic
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.7- horae/elastic slurm_plugin/on_node yarn_bridge/on_node
 	$(BIN)/python -m supply.locks check
 	$(BIN)/python -m supply.imports
 	$(BIN)/python -m supply.house --check

@@ -1,4 +1,4 @@
-"""Slurm: observe, act, site hooks. `connect` is the entry point, `adapter.py` the port, `reading.py` judges."""
+"""Slurm: observe, act, site hooks. `connect` is the entry point, `adapter.py` the port; `on_node/` is for its nodes."""
 
 from __future__ import annotations
 

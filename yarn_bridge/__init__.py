@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from horae.port import ClusterPort
+if TYPE_CHECKING:  # what runs on the nodes lies in this package too, and needs nothing of the arbiter's
+    from horae.port import ClusterPort
 
 
 def connect(options: Mapping[str, Any]) -> ClusterPort:

@@ -2,10 +2,11 @@
 # /etc/slurm of the cluster that compose.yaml describes, from the templates beside this file: conf.sh ETC SHARED
 #
 # `horae lab up slurm` does not use it: it writes its own, for any number of nodes. Needs the module and the SDK
-# of a checkout or an installation, named by SITE and ELASTIC.
+# of a checkout or an installation, named by SITE, ELASTIC and ON_NODE.
 set -eu
 etc=$1 shared=$2 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "$etc/horae" "$shared/horae/spool" "$shared/horae/lib/horae" "$shared/horae/bin"
+mkdir -p "$etc/horae" "$shared/horae/spool" "$shared/horae/lib/horae" "$shared/horae/lib/slurm_plugin" \
+  "$shared/horae/bin"
 isolation='ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none'
 accounting='AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=dbd\nAccountingStorageTRES=gres/gpu'
 scheduling='SchedulerParameters=batch_sched_delay=0,sched_min_interval=0\nPriorityType=priority/basic'
@@ -36,8 +37,13 @@ return {
   admins = {[0] = true, [64030] = true, [2003] = true}, default_partition = "dl",
 }
 X
+# What `python -m horae.elastic.carry` writes, of Slurm's alone: this image has no Horae to ask.
 cp -r "$ELASTIC" "$shared/horae/lib/horae/"
-echo '"""The in-job part of Horae."""' > "$shared/horae/lib/horae/__init__.py"
+cp -r "$ON_NODE" "$shared/horae/lib/slurm_plugin/"
+touch "$shared/horae/lib/horae/__init__.py" "$shared/horae/lib/slurm_plugin/__init__.py"
+cat > "$shared/horae/lib/horae/elastic/supervisor/launchers.json" <<'X'
+{"$SLURM_JOB_ID": "slurm_plugin.on_node.batch", "--slurm-task": "slurm_plugin.on_node.task"}
+X
 cat > "$shared/horae/bin/horae-exec" <<'X'
 #!/bin/sh
 here=$(dirname "$(dirname "$(readlink -f "$0")")")

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from horae.elastic import carry
 from horae.lab import LabRequest, LabState, containers, engine
 from horae.lab.docked import DockedLab
 from policy.model import BadInput
@@ -141,7 +142,7 @@ class ContainerSlurm(DockedLab):
         for name, size in (("munge.key", 1024), ("jwt.key", 32)):
             (etc / "secret" / name).write_bytes(secrets.token_bytes(size))
         self._keys(etc / "secret/ssh")
-        settings.carry_supervisor(folder / "shared/horae")
+        carry.carry(str(folder / "shared/horae"))
         try:
             os.chown(folder / "shared/horae/spool", HORAE_UID, SLURM_UID)
             (folder / "shared/horae/spool").chmod(0o2775)

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from horae.elastic import carry
 from horae.lab import LabRequest, LabState, processes
 from policy.model import BadInput
 from slurm_plugin.lab import settings
@@ -186,7 +187,7 @@ class PrivateSlurm:
         module = Path(__file__).resolve().parent.parent / "site" / "horae.lua"
         shutil.copy(module, etc / "horae" / "horae.lua")
         (etc / "horae" / "horae_conf.lua").write_text(settings.lua_conf(str(self.spool), (os.getuid(), 0)))
-        settings.carry_supervisor(lab / "horae")
+        carry.carry(str(lab / "horae"))
         for name, size in (("munge.key", 1024), ("jwt.key", 32)):
             key = etc / name
             if not key.exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -10,7 +9,6 @@ from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
 
-import horae.elastic
 from horae.lab import LabRequest, containers
 
 #: release -> the Debian suite that carries it
@@ -86,21 +84,6 @@ def lua_conf(spool: str, admins: Sequence[int], stale_s: int = 120) -> str:
         f'return {{partitions = setmetatable({{dl = true}}, made), spool = "{spool}", stale_s = {stale_s}, '
         f'admins = {{{uids}}}, default_partition = "dl"}}\n'
     )
-
-
-def carry_supervisor(folder: Path) -> None:
-    """horae-exec for the nodes: `folder`/lib/horae (its SDK alone, any Python 3.7+) and `folder`/bin/horae-exec."""
-    elastic = Path(horae.elastic.__file__).parent
-    target = folder / "lib" / "horae"
-    shutil.copytree(elastic, target / "elastic", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-    (target / "__init__.py").write_text('"""The in-job part of Horae."""\n')
-    script = folder / "bin" / "horae-exec"
-    script.parent.mkdir(parents=True, exist_ok=True)
-    script.write_text(
-        '#!/bin/sh\nhere=$(dirname "$(dirname "$(readlink -f "$0")")")\n'
-        'export PYTHONPATH="$here/lib${PYTHONPATH:+:$PYTHONPATH}"\nexec python3 -m horae.elastic "$@"\n'
-    )
-    script.chmod(0o755)
 
 
 def submit(

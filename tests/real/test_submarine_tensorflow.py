@@ -11,8 +11,8 @@ import pytest
 import requests
 
 from tests.horae.elastic.exec_job import until
-from tests.horae.elastic.yard import Yard
 from tests.real.frameworks import Framework, or_skip, with_tensorflow
+from tests.yarn_bridge.on_node.yard import Yard
 from yarn_bridge.submarine import translate
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600), pytest.mark.xdist_group("frameworks")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -9,12 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from horae.elastic import carry
+
+TABLE = "lib/horae/elastic/supervisor/launchers.json"
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "containers" / "slurm"
 
 
 def rendered(folder: Path, **environment: str) -> Path:
-    words = {"PATH": "/usr/bin:/bin", "SITE": str(ROOT / "slurm_plugin/site"), "ELASTIC": str(ROOT / "horae/elastic")}
+    words = {"PATH": "/usr/bin:/bin", "SITE": str(ROOT / "slurm_plugin/site")}
+    words |= {"ELASTIC": str(ROOT / "horae/elastic"), "ON_NODE": str(ROOT / "slurm_plugin/on_node")}
     argv = ["sh", str(HERE / "conf.sh"), str(folder / "etc"), str(folder / "shared")]
     subprocess.run(argv, env={**words, **environment}, check=True)
     return folder / "etc"
@@ -31,7 +36,13 @@ def test_every_word_of_the_templates_is_filled_in(tmp_path: Path, release: str) 
     lines = [line for line in conf.splitlines() if line and not line.startswith("#")]
     assert all(re.match(r"[A-Z]\w+=", line) for line in lines), "a broken line"
     assert (etc / "cgroup.conf").exists() is (release != "22.05")
-    assert (tmp_path / "shared/horae/lib/horae/elastic/supervisor/supervisor.py").exists()
+    carry.carry(str(tmp_path / "carried"))
+    by_hand, asked = tmp_path / "shared/horae", tmp_path / "carried"
+    assert (by_hand / "bin/horae-exec").read_text() == (asked / "bin/horae-exec").read_text()
+    for path in (asked / "lib/slurm_plugin/on_node").iterdir():
+        assert (by_hand / "lib/slurm_plugin/on_node" / path.name).read_text() == path.read_text()
+    every, own = (json.loads((each / TABLE).read_text()) for each in (asked, by_hand))
+    assert own == {name: module for name, module in every.items() if module.startswith("slurm_plugin.")}
     config = yaml.safe_load((etc / "horae/config.yaml").read_text())
     assert config["cluster"]["options"]["partitions"] == ["dl"]
 

@@ -2,12 +2,12 @@
 
     ROOT/kept/records/JOB       what was granted and how far it has come, a `Record`      the bridge (`kept.py`)
               specs/JOB         what the user asked for                                   written once
-    ROOT/jobs/JOB/gate          what the workers are told (horae/elastic/supervisor/gate.py)         the bridge
+    ROOT/jobs/JOB/gate          what the workers are told (yarn_bridge/on_node/gate.py)         the bridge
                   launch.sh     what a worker's container runs                            the bridge
                   members/ acks/
-                  horae/elastic/supervisor/gate.py
+                  yarn_bridge/on_node/gate.py
                   log/EPOCH     output of rank 0, a file an epoch
-                  horae/elastic/stores/mirror.py
+                  yarn_bridge/on_node/mirror.py
     ROOT/jobs/.claim            the arbiter that claimed the cluster last
     ROOT/lib/                   the in-job part of Horae, one file a version
 

@@ -16,11 +16,9 @@ import re
 import shlex
 import zipfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import horae.elastic
-from horae.elastic import protocol
+from horae.elastic import carry, protocol
 from horae.port import FixConfiguration, JobId, Never
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation
@@ -232,15 +230,11 @@ def sdk() -> tuple[str, bytes]:
     keeps nothing. Where a node has another Python, that one passes it over and compiles the source.
     """
     made = io.BytesIO()
-    elastic = Path(horae.elastic.__file__).parent
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        main = "from horae.elastic.supervisor.command import main\nraise SystemExit(main())\n"
-        texts = {"__main__.py": main, "horae/__init__.py": ""}
-        for path in sorted(elastic.rglob("*.py")):
-            texts[f"horae/elastic/{path.relative_to(elastic)}"] = path.read_text()
-        for name, text in texts.items():
+        for name, text in carry.files().items():
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
-            archive.writestr(zipfile.ZipInfo(f"{name}c"), _compiled(name, text.encode()), zipfile.ZIP_DEFLATED)
+            if name.endswith(".py"):
+                archive.writestr(zipfile.ZipInfo(f"{name}c"), _compiled(name, text.encode()), zipfile.ZIP_DEFLATED)
     data = made.getvalue()
     return f"horae-{hashlib.sha256(data).hexdigest()[:12]}.pyz", data
 

@@ -5,14 +5,13 @@ import os
 import pwd
 import signal
 import sys
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence, Tuple
 
-from .. import own_gpus, protocol
-from . import shape, tasks
-from .gang import Member
+from .. import protocol
+from . import shape, start
 from .jobfolder import JobFolder
 from .processes import began, keep, kill_below
-from .run import Run, Unusable, apply_extra, check_servers, checkpoint_url, run_from_folder
+from .run import Unusable, run_from_folder
 from .spool import Spool
 from .supervisor import STOP_SIGNALS, Supervisor, write_loss
 
@@ -30,28 +29,48 @@ On YARN:              horae-exec --gate hdfs://nn/jobs/j1/gate --member w-1 --gp
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:2] == ["--slurm-task", "--"]:
-        from .slurm import task_main
-
-        return task_main(words[2:])
-    parser = _parser()
     command: List[str] = []
     if "--" in words:
         cut = words.index("--")
         words, command = words[:cut], words[cut + 1 :]
-    options = parser.parse_args(words)
     try:
+        options, launch = _understood(words)
         if options.job is not None:
             return _run_folder(options)
         if not command:
-            parser.error("what shall run? give its command after --")
+            _parser().error("what shall run? give its command after --")
         options.command = command
-        if options.gate is not None:
-            return _run_gate(options)
-        return _run_slurm(options) if os.environ.get("SLURM_JOB_ID") and not options.gpus else _run_here(options)
+        return launch(options)
     except (Unusable, OSError, ValueError) as error:
         print("horae-exec: %s" % error, file=sys.stderr)
         return protocol.EXIT_USAGE
+
+
+def _understood(words: Sequence[str]) -> "Tuple[argparse.Namespace, Callable[[argparse.Namespace], int]]":
+    """The options, and what runs a command with them. Raises Unusable where nothing here can tell."""
+    parser = _parser()
+    if "-h" in words or "--help" in words:
+        from . import launchers
+
+        for each in launchers.every():
+            each.add_options(parser)
+    options, rest = parser.parse_known_args(words)
+    if options.job is not None and not rest:
+        return options, _run_here
+    from . import launchers  # here: a job folder's keeper stays small, and its start quick
+
+    half = launchers.by_option(rest)
+    if half is not None:
+        half.add_options(parser)
+    options = parser.parse_args(words)
+    if half is None and not options.gpus:
+        half = launchers.by_environment(os.environ)
+        if half is None and not launchers.known():
+            raise Unusable(
+                "this copy of Horae's SDK knows no cluster: say --gpus N to run on this machine alone, or use what "
+                "`python -m horae.elastic.carry FOLDER` writes where Horae is installed"
+            )
+    return options, _run_here if half is None else half.run
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,9 +87,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--self-checkpointing", action="store_true", help="its checkpoints are its own: believe its exit code 86"
     )
-    parser.add_argument("--gate", metavar="URL", help="stay, and train whenever this gate opens (YARN)")
-    parser.add_argument("--member", help="this worker's name at the gate")
-    parser.add_argument("--log", metavar="URL", help="with --gate: rank 0's output is copied there, a file an epoch")
     parser.add_argument("--job", metavar="FOLDER", help="run the start that a job folder describes (local cluster)")
     parser.add_argument("--lock", metavar="FD", type=int, help=argparse.SUPPRESS)  # the folder's lock, already held
     parser.add_argument("--start", metavar="FD", type=int, help=argparse.SUPPRESS)  # what to run, instead of its files
@@ -114,7 +130,7 @@ def _run_folder(options: argparse.Namespace) -> int:
         spool.write(("[horae-exec] %s\n" % error).encode())
         raise
     spool.limit, spool.keep_free = run.log_limit, run.keep_free
-    return _over(Supervisor(run, folder, spool).run())
+    return start.over(Supervisor(run, folder, spool).run())
 
 
 def _document(fd: int) -> bytes:
@@ -154,164 +170,17 @@ def _tell_loss(folder: JobFolder, document: Optional[bytes], become: Callable[[]
 
 def _run_here(options: argparse.Namespace) -> int:
     """A gang on this machine, without any cluster."""
-    folder = _open_folder(options.folder or ".horae")
-    _hold(folder)
+    folder = start.open_folder(options.folder or ".horae")
+    start.hold(folder)
     epoch = folder.epoch() + 1
     folder.write_epoch(epoch)
     folder.withdraw_stop()
     allocation = {"localhost": options.gpus or 1}
-    env = _trainer_environment(options, folder, epoch, folder.file(protocol.EPOCH_FILE))
-    run = _run_of(options, epoch, lambda: shape.local_members(options.command, env, os.getcwd(), allocation))
+    env = start.trainer_environment(options, folder, epoch, folder.file(protocol.EPOCH_FILE))
+    run = start.run_of(options, epoch, lambda: shape.local_members(options.command, env, os.getcwd(), allocation))
     run.allocation = allocation
     keep(STOP_SIGNALS)
-    return _over(Supervisor(run, folder, Spool(folder.file(protocol.LOG_FILE), echo=1)).run())
-
-
-def _run_slurm(options: argparse.Namespace) -> int:
-    from . import slurm
-
-    found = slurm.Shape(os.environ)
-    if os.environ.get(tasks.SERVERS):
-        raise Unusable("%s: servers beside the ranks are for YARN and one machine, not for Slurm" % tasks.SERVERS)
-    folder = _open_folder(options.folder or slurm.job_folder(os.environ, found))
-    if slurm.ungranted(folder, found):
-        sys.stderr.write("[horae-exec] restart %d was granted by nobody: it waits, held\n" % found.restarts)
-        return protocol.EXIT_STOPPED
-    # A node whose slurmd died may still hold the lock of an older run. The fence keeps that one from writing; it
-    # must not keep this one from running.
-    lock = folder.take_lock()
-    epoch = slurm.epoch_of(folder, found)
-    hosts = slurm.host_names(found.node_list)
-    env = _trainer_environment(options, folder, epoch, folder.file(protocol.EPOCH_FILE))
-    avoided = slurm.left_steps(folder)
-
-    def members() -> List[Member]:
-        slurm.pass_over(avoided, slurm.probe_step)
-        return slurm.members(options.command, env, os.getcwd(), found, hosts)
-
-    run = _run_of(options, epoch, members)
-    run.allocation = dict.fromkeys(hosts, found.gpus_per_node)
-    run.translate = lambda code: slurm.translate(folder, epoch, code)
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # the arbiter may signal as soon as it reads this
-    slurm.announce(folder, epoch, slurm.is_batch_shell(), run.checkpoint)
-    keep(STOP_SIGNALS)
-    spool = Spool(folder.file(protocol.LOG_FILE), echo=1)
-    supervisor = Supervisor(run, folder, spool)
-    if lock is None:
-        supervisor.say("an older run of this job still holds its lock; it may not write any more")
-    code = supervisor.run()
-    if code == protocol.EXIT_STOPPED and slurm.asked_to_stay(folder, epoch):
-        slurm.stay(folder, epoch, lambda: supervisor.dismissed)
-    return _over(code)
-
-
-def _run_gate(options: argparse.Namespace) -> int:
-    """A YARN worker: stays, trains at each opening, and ends when the work is complete or the gate is closed."""
-    from ..stores.mirror import Mirror, Together
-    from .gate import Gate, comes_back
-
-    if not options.member:
-        raise Unusable("--gate needs --member, this worker's name")
-    folder = _open_folder(options.folder or ".horae")
-    _hold(folder)
-    keep(STOP_SIGNALS)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # at the gate they end it
-    spool = Spool(folder.file(protocol.LOG_FILE), echo=1)
-
-    def say(text: str) -> None:
-        spool.write(("[horae-exec] %s\n" % text).encode(errors="replace"))
-
-    gpus = options.gpus or 1
-    gate = Gate(options.gate, options.member, gpus, say)
-    gate.register()
-    own_gpus.heed(options.member, gpus, say)
-    epoch, mirror = 0, None
-    while True:
-        opening = gate.wait(after=epoch)
-        if mirror is not None:
-            mirror.await_end()  # side by side with the wait; the spool goes on, and what forks has one thread
-        if opening is None:
-            say("the gate is closed")
-            return 0
-        epoch = opening.epoch
-        folder.write_epoch(epoch)
-        folder.withdraw_stop()
-        env = _trainer_environment(options, folder, epoch, gate.fence)
-        check_servers(env)
-        run = _run_of(options, epoch, _at(opening.members, options, env))
-        run.retries = 0  # the whole gang must start over, not this worker alone: that is the arbiter's to say
-        run.allocation = opening.allocation
-        if tasks.servers(env):
-            run.all_done = gate.all_done(opening)
-        watch = gate.watch(opening, folder)
-        mirror = None
-        if options.log and opening.position == 0:
-            mirror = Mirror(spool.path, "%s/%08d" % (options.log.rstrip("/"), epoch))
-        run.watch = watch if mirror is None else Together.of(watch, mirror)
-        supervisor = Supervisor(run, folder, spool, last=False)
-        code = supervisor.run()
-        own = code if supervisor.exit_code is None else supervisor.exit_code
-        stays = comes_back(supervisor.state)
-        if mirror is not None:
-            # Whoever hears of the end may take this container away.
-            mirror.finish()
-            (mirror.await_sent if stays else mirror.await_end)()
-        gate.acknowledge(epoch, supervisor.state, own, supervisor.marks.newest, supervisor.native)
-        if not stays:
-            return _over(code)
-
-
-def _at(
-    members: Callable[[Sequence[str], Dict[str, str], str, str], List[Member]],
-    options: argparse.Namespace,
-    env: Dict[str, str],
-) -> Callable[[], List[Member]]:
-    return lambda: members(options.command, env, os.getcwd(), options.member)
-
-
-# --- parts ------------------------------------------------------------------------------------------------
-
-
-def _over(code: int) -> int:
-    """The end is written down: a late request must not change the exit code. (On the way out Python restores the
-    default actions; an ignored signal stays ignored.)"""
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    return code
-
-
-def _run_of(options: argparse.Namespace, epoch: int, members: Callable[[], List[Member]]) -> Run:
-    run = Run(options.name or os.path.basename(options.command[0]), epoch, members)
-    run.checkpoint = None if options.checkpoint is None else checkpoint_url(options.checkpoint, os.getcwd())
-    run.grace_s = options.grace
-    run.retries = options.retries
-    apply_extra(
-        run,
-        {
-            protocol.EXTRA_SELF_CHECKPOINTING: options.self_checkpointing,
-            protocol.EXTRA_STOP_SIGNAL: options.stop_signal,
-        },
-    )
-    return run
-
-
-def _trainer_environment(options: argparse.Namespace, folder: JobFolder, epoch: int, fence: str) -> Dict[str, str]:
-    env = shape.plain_environment({})
-    checkpoint = None if options.checkpoint is None else checkpoint_url(options.checkpoint, os.getcwd())
-    name = options.name or os.path.basename(options.command[0])
-    env.update(shape.trainer_environment(name, folder.path, epoch, checkpoint, fence, options.grace))
-    return env
-
-
-def _open_folder(path: str) -> JobFolder:
-    os.makedirs(path, exist_ok=True)
-    return JobFolder(path)
-
-
-def _hold(folder: JobFolder) -> None:
-    """Take the folder's lock for as long as this process lives."""
-    if folder.take_lock() is None:
-        raise Unusable("%s: another supervisor holds its lock" % folder.path)
+    return start.over(Supervisor(run, folder, Spool(folder.file(protocol.LOG_FILE), echo=1)).run())
 
 
 def _become(user: str) -> None:

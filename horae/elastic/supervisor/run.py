@@ -13,7 +13,7 @@ from .jobfolder import JobFolder
 from .spool import DEFAULT_LIMIT
 
 
-class Unusable(Exception):
+class Unusable(ValueError):
     """The job folder or the arguments cannot be used; the text says why and what to do."""
 
 

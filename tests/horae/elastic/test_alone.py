@@ -1,9 +1,10 @@
-"""The folder `horae/elastic` by itself: old Pythons, no dependencies, copied anywhere."""
+"""The folder `horae/elastic` by itself, and adapters' halves for it: old Pythons, no dependencies, copied anywhere."""
 
 from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.horae.elastic.exec_job import ELASTIC
+from tests.horae.elastic.exec_job import ELASTIC, ROOT
+from tests.horae.elastic.pythons import pythons
 
-SOURCES = sorted(ELASTIC.rglob("*.py"))
+HALVES = [ROOT / "slurm_plugin" / "on_node", ROOT / "yarn_bridge" / "on_node"]
+SOURCES = sorted(path for folder in (ELASTIC, *HALVES) for path in folder.rglob("*.py"))
 #: What an adapter may import, lazily: inside a function of its own module under `frameworks`.
 FRAMEWORKS = {
     "fsspec",
@@ -30,7 +33,7 @@ FRAMEWORKS = {
 
 def test_python_37_can_read_all_of_it() -> None:
     found = subprocess.run(
-        [str(Path(sys.executable).with_name("vermin")), "-t=3.7-", "--no-tips", "--violations", str(ELASTIC)],
+        [str(Path(sys.executable).with_name("vermin")), "-t=3.7-", "--no-tips", "--violations", *map(str, SOURCES)],
         capture_output=True,
         text=True,
         check=False,
@@ -40,7 +43,7 @@ def test_python_37_can_read_all_of_it() -> None:
         ast.parse(path.read_text(), feature_version=(3, 7))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ELASTIC)))
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_the_standard_library_is_imported(path: Path) -> None:
     tree = ast.parse(path.read_text())
     lazily = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for inner in ast.walk(node)}
@@ -49,10 +52,12 @@ def test_only_the_standard_library_is_imported(path: Path) -> None:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [node.module or ""]
+            names = [node.module or ""] if node.module != "horae" else [f"horae.{alias.name}" for alias in node.names]
         for name in names:
             top = name.partition(".")[0]
             if top in FRAMEWORKS and id(node) in lazily:
+                continue
+            if ELASTIC not in path.parents and re.match(r"horae\.elastic(\.|$)", name):
                 continue
             assert top in sys.stdlib_module_names, f"{path.name}:{node.lineno} imports {name}"
 
@@ -79,16 +84,6 @@ def test_a_copy_under_another_name_trains_and_supervises(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert "0: [horae] step=3/3" in done.stdout
     assert done.stdout.count("done 2") == 2
-
-
-def pythons() -> list[str]:
-    """This Python, and every other on the search path that can be run, from 3.7 on."""
-    found = [sys.executable]
-    for minor in range(7, 20):
-        program = shutil.which(f"python3.{minor}")
-        if program and subprocess.run([program, "-c", ""], capture_output=True, check=False).returncode == 0:
-            found.append(program)
-    return found
 
 
 @pytest.mark.parametrize("python", pythons())
@@ -139,7 +134,7 @@ def test_what_cannot_be_done_is_said_without_a_traceback(tmp_path: Path, argumen
     done = subprocess.run(
         [sys.executable, str(ELASTIC), *arguments],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"]},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.elastic.supervisor.gate import Opening
 from horae.elastic.supervisor.tasks import FRAMEWORK, SERVERS, Task, TaskLayout
+from yarn_bridge.on_node.gate import Opening
 
 WORKERS = ["ha", "ha", "hb"]
 MEMBERS = ["ha", "hb"]

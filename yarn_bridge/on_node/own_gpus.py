@@ -15,7 +15,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from . import protocol
+from horae.elastic import protocol
 
 LOCKS = "/tmp/.horae-gpus"
 _LIST = "http://%s/ws/v1/node/resources/yarn.io%%2Fgpu?user.name=%s"

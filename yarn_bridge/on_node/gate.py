@@ -27,13 +27,13 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from .. import protocol
-from ..protocol import State
-from ..stores import documents
-from . import tasks
-from .gang import Member
-from .jobfolder import JobFolder
-from .shape import RankPlace, free_ports, rank_environment
+from horae.elastic import protocol
+from horae.elastic.protocol import State
+from horae.elastic.stores import documents
+from horae.elastic.supervisor import tasks
+from horae.elastic.supervisor.gang import Member
+from horae.elastic.supervisor.jobfolder import JobFolder
+from horae.elastic.supervisor.shape import RankPlace, free_ports, rank_environment
 
 _POLL_S, _LEAST_POLL_S = 0.5, 0.1
 #: A stop is heard of within this share of the time that the gang has trained.

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from horae.elastic import own_gpus
-from horae.elastic.own_gpus import devices
+from yarn_bridge.on_node import own_gpus
+from yarn_bridge.on_node.own_gpus import devices
 
 OURS, OTHERS = "container_1_0001_01_000002", "container_1_0002_01_000002"
 GPUS = [{"minorNumber": minor, "uuid": f"GPU-{minor}"} for minor in range(4)]

@@ -5,7 +5,7 @@
     exec horae-exec --checkpoint ckpt/ -- python train.py
 
 `exec`, because Slurm signals the batch script's own process. One `srun` starts one task a GPU over the shape that
-the job has *now*; each task is a small process of ours (`task_main`) that turns Slurm's words into a rank's. A
+the job has *now*; each task is a small process of ours (`task.py`) that turns Slurm's words into a rank's. A
 task's exit codes and signals need care:
 
 * Slurm kills a step at the first task that exits with anything but 0, also with 86 while its peers still write. A
@@ -13,6 +13,7 @@ task's exit codes and signals need care:
 * USR1 reaches the tasks at different times, and before their handlers exist: it is ignored until then.
 """
 
+import argparse
 import json
 import os
 import signal
@@ -20,14 +21,21 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Callable, Collection, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Collection, List, Mapping, Optional, Sequence
 
-from .. import protocol
-from ..files import read_bytes, write_atomic
-from .gang import Member
-from .jobfolder import JobFolder
-from .processes import exit_code, send
-from .shape import free_ports
+from horae import elastic
+from horae.elastic import protocol
+from horae.elastic.files import read_bytes, write_atomic
+from horae.elastic.supervisor import start, tasks
+from horae.elastic.supervisor.gang import Member
+from horae.elastic.supervisor.jobfolder import JobFolder
+from horae.elastic.supervisor.processes import keep
+from horae.elastic.supervisor.run import Unusable
+from horae.elastic.supervisor.shape import free_ports
+from horae.elastic.supervisor.spool import Spool
+from horae.elastic.supervisor.supervisor import STOP_SIGNALS, Supervisor
+
+from .task import STEP_FILE, note
 
 #: Frozen at submission, or meant for the batch script alone: srun would obey them instead of the present shape.
 STALE = (
@@ -54,15 +62,53 @@ STALE = (
 _GRANT_FILE = "slurm.json"
 #: What the arbiter reads: that a supervisor lives, whether Slurm's signals reach it, where its checkpoints are.
 _EXEC_FILE = "slurm.exec"
-#: What a start writes: the number of its newest step; and those of runs that may still be alive.
-_STEP_FILE, _AVOIDED_FILE = "slurm.step", "slurm.avoided"
+#: What a start writes: the numbers of steps of runs that may still be alive.
+_AVOIDED_FILE = "slurm.avoided"
 _MOST_AVOIDED = 8  #: the newest
 #: How long Slurm may take for a step that does nothing.
 _PROBE_S = 60.0
 #: How long a job that has checkpointed waits to be requeued.
 _STAY_S = 120.0
-#: How long a task that checkpointed tries to say so.
-_NOTE_S = 60.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """None of its own: Slurm says everything."""
+
+
+def run(options: argparse.Namespace) -> int:
+    found = Shape(os.environ)
+    if os.environ.get(tasks.SERVERS):
+        raise Unusable("%s: servers beside the ranks are for YARN and one machine, not for Slurm" % tasks.SERVERS)
+    folder = start.open_folder(options.folder or job_folder(os.environ, found))
+    if ungranted(folder, found):
+        sys.stderr.write("[horae-exec] restart %d was granted by nobody: it waits, held\n" % found.restarts)
+        return protocol.EXIT_STOPPED
+    # A node whose slurmd died may still hold the lock of an older run. The fence keeps that one from writing; it
+    # must not keep this one from running.
+    lock = folder.take_lock()
+    epoch = epoch_of(folder, found)
+    hosts = host_names(found.node_list)
+    env = start.trainer_environment(options, folder, epoch, folder.file(protocol.EPOCH_FILE))
+    avoided = left_steps(folder)
+
+    def gang() -> "List[Member]":
+        pass_over(avoided, probe_step)
+        return members(options.command, env, os.getcwd(), found, hosts)
+
+    part = start.run_of(options, epoch, gang)
+    part.allocation = dict.fromkeys(hosts, found.gpus_per_node)
+    part.translate = lambda code: translate(folder, epoch, code)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # the arbiter may signal as soon as it reads this
+    announce(folder, epoch, is_batch_shell(), part.checkpoint)
+    keep(STOP_SIGNALS)
+    spool = Spool(folder.file(protocol.LOG_FILE), echo=1)
+    supervisor = Supervisor(part, folder, spool)
+    if lock is None:
+        supervisor.say("an older run of this job still holds its lock; it may not write any more")
+    code = supervisor.run()
+    if code == protocol.EXIT_STOPPED and asked_to_stay(folder, epoch):
+        stay(folder, epoch, lambda: supervisor.dismissed)
+    return start.over(code)
 
 
 class Shape:
@@ -169,7 +215,7 @@ def members(
     argv += ["--cpu-bind=none", "--distribution=block", "--overcommit", "--kill-on-bad-exit=1", "--unbuffered"]
     if shape.world > 1:
         argv.append("--label")
-    argv += [sys.executable, os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "--slurm-task", "--"]
+    argv += [sys.executable, os.path.dirname(os.path.abspath(elastic.__file__)), "--slurm-task", "--"]
     return [Member(argv + list(command), fresh, cwd, rank=0, program=command)]
 
 
@@ -183,7 +229,7 @@ def left_steps(folder: JobFolder) -> "List[int]":
     before = folder.state()
     if before is None or before.get("state") in protocol.State.FINAL:
         return avoided
-    last = [number for number in _numbers(folder.file(_STEP_FILE))[:1] if number not in avoided]
+    last = [number for number in _numbers(folder.file(STEP_FILE))[:1] if number not in avoided]
     avoided = (avoided + last)[-_MOST_AVOIDED:]
     if last:
         write_atomic(folder.file(_AVOIDED_FILE), b" ".join(b"%d" % each for each in avoided), sync=False)
@@ -222,7 +268,7 @@ def translate(folder: JobFolder, epoch: int, code: int) -> int:
 
     (srun reports the highest code, which is that of the tasks Slurm killed because of the first.)
     """
-    said = (read_bytes(folder.file(_note(epoch)), 64) or b"").strip()
+    said = (read_bytes(folder.file(note(epoch)), 64) or b"").strip()
     if not said.isdigit() or (code == 0) != (int(said) == protocol.EXIT_STOPPED):
         return code
     return int(said)
@@ -251,91 +297,6 @@ def stay(folder: JobFolder, epoch: int, dismissed: Callable[[], bool], patience_
     until = time.monotonic() + patience_s
     while not left and not dismissed() and time.monotonic() < until and folder.epoch() <= epoch:
         time.sleep(0.2)
-
-
-# --- one task ---------------------------------------------------------------------------------------------
-
-
-def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = None) -> int:
-    """Be one task: set the rank's words, run the trainer, and say 86 in a way that Slurm lets its peers live."""
-    env = dict(os.environ if variables is None else variables)
-    env.update(rank_words(env))
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    if env["RANK"] == "0":
-        _note_step(env)
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        try:
-            os.execvpe(command[0], list(command), env)
-        except OSError as error:
-            os.write(2, ("[horae-exec] cannot run %s: %s\n" % (command[0], error)).encode())
-            os._exit(127)
-
-    def forward(number: int, _frame: object) -> None:
-        send(child, number)
-
-    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, forward)
-    _pid, status = os.waitpid(child, 0)
-    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
-        # On the way out Python restores the default actions, and a late request would kill us.
-        signal.signal(number, signal.SIG_IGN)
-    code = exit_code(status)
-    noted = bool(code) and leave_note(
-        os.path.join(env[protocol.ENV_JOB_DIR], _note(int(env[protocol.ENV_EPOCH]))), code
-    )
-    return 0 if code == protocol.EXIT_STOPPED and noted else code
-
-
-def _note_step(env: Mapping[str, str]) -> None:
-    try:
-        write_atomic(os.path.join(env[protocol.ENV_JOB_DIR], _STEP_FILE), env["SLURM_STEP_ID"].encode(), sync=False)
-    except (OSError, KeyError) as error:
-        os.write(2, ("[horae-exec] cannot note the number of this step: %s\n" % error).encode())
-
-
-def _note(epoch: int) -> str:
-    """Where the tasks of an epoch say how they ended, where that was not 0: a failure, else 86."""
-    return ".ended-%d" % epoch
-
-
-def leave_note(path: str, code: int, patience_s: float = _NOTE_S) -> bool:
-    """False where that cannot be written. What a stop needs is tried again for a while: left out, the gang's 0 would
-    be a job that has completed, and said by the exit code it would end peers that still write."""
-    until = time.monotonic() + (patience_s if code == protocol.EXIT_STOPPED else 0.0)
-    told = False
-    while True:
-        try:
-            said = (read_bytes(path, 64) or b"").strip()
-            if said and said != b"%d" % protocol.EXIT_STOPPED:
-                return True  # another task failed before this one
-            write_atomic(path, b"%d\n" % code)
-            return True
-        except OSError as error:
-            if not told:
-                os.write(2, ("[horae-exec] cannot note the exit code %d: %s\n" % (code, error)).encode())
-            told = True
-        if time.monotonic() >= until:
-            return False
-        time.sleep(0.2)
-
-
-def rank_words(env: Mapping[str, str]) -> Dict[str, str]:
-    words = {
-        "RANK": env["SLURM_PROCID"],
-        "WORLD_SIZE": env["SLURM_NTASKS"],
-        "LOCAL_RANK": env["SLURM_LOCALID"],
-        "NODE_RANK": env.get("SLURM_NODEID") or "0",
-    }
-    try:
-        socket.getaddrinfo(env["MASTER_ADDR"], None)
-    except (OSError, KeyError):
-        # Node names need not mean anything to the resolver; srun runs on the first node, where rank 0 is.
-        words["MASTER_ADDR"] = env.get("SLURM_LAUNCH_NODE_IPADDR") or "127.0.0.1"
-    nodes = int(env.get("SLURM_STEP_NUM_NODES") or env.get("SLURM_NNODES") or 1)
-    words["LOCAL_WORLD_SIZE"] = str(int(env["SLURM_NTASKS"]) // max(1, nodes))
-    return words
 
 
 def _grant(folder: JobFolder) -> "Optional[tuple[int, int]]":

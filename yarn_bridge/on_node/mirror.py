@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from . import documents
+from horae.elastic.stores import documents
 
 _EVERY_S = 1.0
 _PIECE = 1 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from horae.elastic.stores import documents
-from horae.elastic.stores.mirror import Mirror
+from yarn_bridge.on_node.mirror import Mirror
 
 
 def write(path: Path, data: bytes) -> None:
@@ -39,8 +39,8 @@ def test_what_cannot_be_copied_keeps_nobody(tmp_path: Path, monkeypatch: pytest.
         tried.append(data)
         raise OSError("connection refused")
 
-    monkeypatch.setattr("horae.elastic.stores.mirror._PATIENCE_S", 0.0)
-    monkeypatch.setattr("horae.elastic.stores.mirror._EVERY_S", 0.01)
+    monkeypatch.setattr("yarn_bridge.on_node.mirror._PATIENCE_S", 0.0)
+    monkeypatch.setattr("yarn_bridge.on_node.mirror._EVERY_S", 0.01)
     monkeypatch.setattr(documents, "append", away)
     write(spool, b"last words\n")
     mirror.finish()

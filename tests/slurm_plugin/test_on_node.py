@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from horae.elastic.supervisor import slurm
 from horae.elastic.supervisor.jobfolder import JobFolder
 from horae.elastic.supervisor.processes import kill_marked
+from slurm_plugin.on_node import batch as on_node
+from slurm_plugin.on_node.task import leave_note
 from tests.horae.elastic.exec_job import ELASTIC, ROOT, counter, until
 
 #: Starts the tasks as slurmstepd does: own words for each, its group signalled, all killed at the first bad exit.
@@ -249,11 +250,11 @@ def test_steps_are_passed_over_as_long_as_that_helps(tmp_path: Path) -> None:
     for avoided, numbers, left in (
         ([], [7], [7]), ([0], [0, 1], [1]), ([1, 2], [0, 1, 2, 3], [3]), ([4], [0, 1], [1]), ([1], [None, 0], [0]),
     ):  # fmt: skip
-        slurm.pass_over(avoided, lambda numbers=numbers: numbers.pop(0))  # type: ignore[misc]
+        on_node.pass_over(avoided, lambda numbers=numbers: numbers.pop(0))  # type: ignore[misc]
         assert numbers == left
     folder = JobFolder(str(tmp_path))
     (tmp_path / "slurm.avoided").write_text("0 not-a-number 99999999999 5")
-    assert slurm.left_steps(folder) == [0, 5]
+    assert on_node.left_steps(folder) == [0, 5]
 
 
 def test_without_an_arbiter_the_folder_is_in_the_users_home(batch: Batch) -> None:
@@ -272,12 +273,12 @@ def test_array_tasks_have_folders_of_their_own() -> None:
         "HORAE_SPOOL": "/spool",
         "HORAE_NONCE": "xyz",
     }
-    assert slurm.job_folder(env, slurm.Shape(env)) == "/spool/jobs/10_2.xyz"
+    assert on_node.job_folder(env, on_node.Shape(env)) == "/spool/jobs/10_2.xyz"
 
 
 def test_outside_a_batch_job_the_missing_word_is_named() -> None:
     with pytest.raises(ValueError, match="SLURM_JOB_NUM_NODES is not set"):
-        slurm.Shape({"SLURM_JOB_ID": "1"})
+        on_node.Shape({"SLURM_JOB_ID": "1"})
 
 
 def stays(batch: Batch) -> subprocess.Popen[str]:
@@ -340,5 +341,5 @@ def test_a_task_that_cannot_say_that_it_stopped_never_looks_as_if_it_had_complet
         assert "cannot note" in task.stderr.readline()
         folder.mkdir()
         assert task.wait(60) == 0
-    assert slurm.translate(JobFolder(str(folder)), 3, 0) == 86
-    assert not slurm.leave_note(str(tmp_path / "nowhere/note"), 86, patience_s=0.0)
+    assert on_node.translate(JobFolder(str(folder)), 3, 0) == 86
+    assert not leave_note(str(tmp_path / "nowhere/note"), 86, patience_s=0.0)

@@ -15,9 +15,9 @@ import pytest
 from horae.elastic.sdk.environment import Environment
 from horae.elastic.sdk.saving import fence
 from horae.elastic.stores import documents
-from horae.elastic.supervisor.gate import Gate, Opening
 from tests.horae.elastic.exec_job import PATIENCE_S, counter, until
-from tests.horae.elastic.yard import Yard
+from tests.yarn_bridge.on_node.yard import Yard
+from yarn_bridge.on_node.gate import Gate, Opening
 
 
 @pytest.fixture
