@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from horae import __version__, job_number
 from horae.arbiter.core import Core
+from horae.arbiter.modes import mode_of
 from horae.arbiter.observe.budgets import over_text
 from horae.arbiter.requests import answers
 from horae.arbiter.requests.authority import Requester
@@ -64,7 +65,7 @@ class ArbiterBackend:
 
         def look(core: Core) -> answers.HeldAnswer:
             ledger, now_s = core.ledger, core.now_s()
-            rows = jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses)
+            rows = jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses, modes=status.modes)
             if starts:
                 soon = {pool.name: watch.starts(core, pool.name) for pool in config.pools}
                 for row in rows:
@@ -117,9 +118,12 @@ class ArbiterBackend:
     def job(self, job: JobId) -> answers.JobAnswer:
         job = self._named(job)
         wall_s = time.time()
-        return self._arbiter.view(
-            lambda core: jobs.job(core.ledger.jobs[job], core.ledger, core.now_s(), wall_s, core.fresh)
-        )
+
+        def look(core: Core) -> answers.JobAnswer:
+            modes = {pool.name: mode_of(core.ledger, pool) for pool in core.config.pools}
+            return jobs.job(core.ledger.jobs[job], core.ledger, core.now_s(), wall_s, core.fresh, modes)
+
+        return self._arbiter.view(look)
 
     def explain(self, job: JobId, *, reader: str | None = None) -> answers.ExplanationAnswer:
         job = self._named(job)

@@ -21,6 +21,8 @@ from policy.model import EMPTY, Allocation, Gpus, GpuType, NodeName, Seconds
 HORAE = "horae"
 #: Who holds a job whose running time is used up, until it has checkpointed and left.
 TIME_LIMIT = "its time limit"
+#: By whom a job is cancelled that had its whole time.
+OUT_OF_TIME = "time limit"
 
 
 class Verb(StrEnum):

@@ -28,7 +28,8 @@ def page(answer: answers.ExplanationAnswer) -> Text:
     if answer["target"] is not None and answer["target"] != answer["allocation"] and not answer["ended"]:
         wanted = sum(answer["target"].values())
         where = f" on {forms.allocation(answer['target'])}" if wanted else ""
-        text.append(f"\n{'is to have':<9} {_gpus(wanted)}{where}")
+        advice = any(cause["what"] == "advice" for cause in answer["causes"])
+        text.append(f"\n{'advised ' if advice else 'is to have'} {_gpus(wanted)}{where}")
     starts = answer["starts"]
     text.append(f"\n{'ran':<9}{forms.duration(answer['ran_s'])} in {starts} start{'' if starts == 1 else 's'}")
     if answer["time_left_s"] is not None:

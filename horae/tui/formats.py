@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 Job = Mapping[str, Any]
 
 
+#: Codes of decisions that give GPUs: what keeps such a job is another thing.
+_GIVES = ("granted", "kept", "grew", "shrank", "moved")
+
+
 def reason(job: Job) -> str:
     """Why it does not run: the decision's code where that is what keeps it, and a sentence."""
-    code = f"{job['code']}: " if job["code"] and not job["ended"] and job["state"] == "queued" else ""
+    keeps = job["code"] not in (None, *_GIVES) and not job["ended"] and job["state"] == "queued"
+    code = f"{job['code']}: " if keeps else ""
     return f"{code}{job['why']}" if job["why"] else ""
 
 

@@ -31,6 +31,11 @@ _NCCL = re.compile(
 )
 #: The last line of a traceback: an exception's name, at the margin.
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration|Timeout)\b.*|^[\w.]+: \S.*")
+#: The same of a script that could not be compiled: it never ran, so nothing was on the stack.
+_UNREADABLE = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
+_NO_SCRIPT = re.compile(r".*can't open file '(.*)': \[Errno \d+\] (.*)")
+#: The SDK's line of progress: what stands before it was survived.
+_PROGRESS = "[horae] step="
 _NO_PROGRAM = re.compile(r"(?i)command not found|No such file or directory|can't open file|not found$")
 
 _MEANS = {
@@ -43,6 +48,7 @@ _MEANS = {
     FailureKind.NODE_FAILURE: ("its log says that its node failed", "another node: tell an operator of it"),
     FailureKind.TIME_LIMIT: ("its log says that its time was over", "a longer --time-limit"),
 }
+_KILLED = "more --memory where it was short of it; an operator finds in the kernel's log of its node whether it was"
 _LOST_RANKS = "NCCL_DEBUG=INFO shows which rank; often one rank failed first for another reason, or the network did"
 
 
@@ -69,15 +75,24 @@ def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
     refused = next(filter(None, map(_NOT_STARTED.match, lines)), None) if exit_code in (126, 127) else None
     if refused is not None:
         return _not_started(refused[1])
+    since = max((n for n, line in enumerate(lines) if line.startswith(_PROGRESS)), default=-1) + 1
+    if _raised(lines[since:]):
+        lines = lines[since:]
     signs = [(sign.kind, line) for line in lines if (sign := failures.find(line, 0)) is not None]
     for kind, (means, change) in _MEANS.items():
         if told := [line for known, line in signs if known is kind]:
-            return means, told[0], change
+            return means, next(filter(_RAISED.match, told), told[0]), change  # rather than the statement that raised it
     if (lost := next((line for line in lines if _NCCL.search(line)), None)) is not None:
         return "its ranks lost each other (NCCL)", lost, _LOST_RANKS
     if any(kind is FailureKind.TRACEBACK for kind, _ in signs) and (raised := _raised(lines)):
         return "its program raised", raised, "`horae logs {job}` shows the traceback"
     return _told_by_code(lines, exit_code)
+
+
+_NOT_STARTED_HELPS = {
+    os.strerror(errno.EACCES): "`chmod +x` for the file, or its interpreter before it: `-- bash FILE`",
+    os.strerror(errno.ENOEXEC): "a first line such as `#!/bin/sh`, or its interpreter before it: `-- bash FILE`",
+}
 
 
 def _not_started(told: str) -> tuple[str, str, str]:
@@ -92,17 +107,22 @@ def _not_started(told: str) -> tuple[str, str, str]:
     if what == os.strerror(errno.ENOENT) and program.partition("/")[0] and file.rpartition("/")[2] == program:
         path = "`which` says it where it is known; or `horae submit` in the shell that knows it, whose PATH a job has"
         return f"there is no program {program} in its PATH", "", f"its full path: {path}"
-    return means, f"{what}: {file or program}", helps
+    return means, f"{what}: {file or program}", _NOT_STARTED_HELPS.get(what, helps)
 
 
 def _told_by_code(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
     """The same, where no line says what happened."""
-    own = [line for line in lines if not line.startswith(("[horae-exec]", "[horae] step="))]
+    own = [line for line in lines if not line.startswith(("[horae-exec]", _PROGRESS))]
     if exit_code is not None and exit_code > 128:
-        return (_by_signal(exit_code - 128), "", "")
+        return (_by_signal(exit_code - 128), "", _KILLED if exit_code - 128 == signal.SIGKILL else "")
     if exit_code in (126, 127):
         line = next((line for line in reversed(own) if _NO_PROGRAM.search(line)), own[-1] if own else "")
         return "a program was not found, or may not be run", line, "its full path: a job has not your shell's aliases"
+    if exit_code == 2 and (lost := next(filter(None, map(_NO_SCRIPT.match, own)), None)) is not None:
+        helps = "its path, as it is seen from the folder where the job runs (`--cwd`, else where it was handed in)"
+        return "its script cannot be read", f"{lost[2]}: {lost[1]}", helps
+    if own and _UNREADABLE.match(own[-1]):
+        return "its script is not valid Python", own[-1], "`horae logs {job}` shows where"
     if not own:
         return "it printed nothing", "", ""
     return "the last that it printed", own[-1], "`horae logs {job}` shows all of it"

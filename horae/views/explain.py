@@ -16,14 +16,14 @@ from horae.arbiter.modes import mode_of, releasing
 from horae.arbiter.observe import unused
 from horae.arbiter.observe.budgets import ALERT as BUDGET
 from horae.arbiter.standing import backoff_until, is_aside, movable, occupies
-from horae.config import Config
-from horae.journal.events import Verb
+from horae.config import Config, Mode
+from horae.journal.events import OUT_OF_TIME, Verb
 from horae.journal.ledger import JobRecord, Ledger, PoolRecord
 from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
 from horae.views import apps, larger
 from horae.views.cause import Cause
-from horae.views.rows import state_word
+from horae.views.rows import CHANGES, state_word
 from horae.views.sentences import gpus
 from horae.views.size import Seen
 from horae.views.starts import StartEstimate
@@ -68,8 +68,10 @@ def explain(
     causes = [*_end(record), *_asked(record), *_cluster(ledger, config, record, now_s)]
     if record.live:
         causes += _budget(ledger, record)
-        causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s)]
-        causes += [] if waits else _decided(ledger, config, record, now_s)
+        pool = config.pool(record.pool)
+        mode = Mode.OBSERVE if pool is None else mode_of(ledger, pool)
+        causes += [*_mode(ledger, config, record), *_planned(record, plan if mode is Mode.ENFORCE else (), now_s)]
+        causes += [] if waits else _decided(ledger, config, record, now_s, mode)
         causes += away
         causes += [] if waits or seen is None else larger.causes(ledger, config, record, now_s, seen, starts)
         causes += _left(record)
@@ -92,11 +94,27 @@ def explain(
 def _end(record: JobRecord) -> list[Cause]:
     if record.ended is not None:
         asked = record.ended is JobState.CANCELLED and record.cancel_why is not None
-        why = [Cause("cancel", f"{record.cancel_why} ({record.cancel_by})")] if asked else []
-        return [*why, Cause("end", record.end_text or f"it is {record.ended}"), *_kept(record)]
+        why = [Cause("cancel", _cancelled(record), change=_limit(record))] if asked else []
+        bare = asked and record.end_text in ("", record.ended, record.cancel_why)  # nothing that was not just said
+        end = [] if bare else [Cause("end", record.end_text or f"it is {record.ended}")]
+        return [*why, *end, *_kept(record)]
     if record.released:
         return [Cause("end", "it was handed back to the cluster's own scheduler")]
     return []
+
+
+def _cancelled(record: JobRecord) -> str:
+    """Why it is ended, and by whom where that is not said already."""
+    why, by = record.cancel_why or "", record.cancel_by
+    return why if by in ("", OUT_OF_TIME) or why == f"cancelled by {by}" else f"{why} ({by})"
+
+
+def _limit(record: JobRecord) -> str:
+    """What would have let it run on, where it was ended by its time limit."""
+    if record.cancel_by != OUT_OF_TIME:
+        return ""
+    checkpoints = record.spec.checkpoint is not None
+    return "a longer --time-limit" + ("" if checkpoints else "; or --checkpoint FOLDER, from which a later job goes on")
 
 
 def _kept(record: JobRecord) -> list[Cause]:
@@ -113,7 +131,7 @@ def _asked(record: JobRecord) -> list[Cause]:
         return []
     causes = []
     if record.cancel_why is not None:
-        causes.append(Cause("cancel", f"{record.cancel_why} ({record.cancel_by})", change="nothing: it is ending"))
+        causes.append(Cause("cancel", _cancelled(record), change="nothing: it is ending"))
     if record.hold_why is not None:
         causes.append(Cause("hold", record.hold_why, change=f"`horae unhold {job_number(record.id)}`"))
     return causes
@@ -124,10 +142,7 @@ def _cluster(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
         return []
     causes = []
     pool = config.pool(record.pool)
-    if not record.shown and pool is not None and not mode_of(ledger, pool).acts:
-        text = f"the cluster does not know it: pool {pool.name} is in mode {mode_of(ledger, pool)}"
-        causes.append(Cause("cluster", text, change=f"`horae config mode {pool.name} enforce`"))
-    elif not record.shown:
+    if not record.shown and (pool is None or mode_of(ledger, pool).acts):  # else its mode says so
         causes.append(Cause("cluster", "the cluster does not know it yet", change="the next round"))
     if record.missing_since_s is not None:
         gone_s = now_s - record.missing_since_s
@@ -216,7 +231,7 @@ def _mode(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:
             by_us = "nothing is started by us, and the cluster was not told of it: it waits until the mode is another"
         text = f"pool {pool.name} is in mode {mode}: {by_us}"
         causes.append(Cause("mode", text, change=f"`horae config mode {pool.name} enforce`, by an operator"))
-        causes += _advice(books, record)
+        causes += _advice(books, record) if mode.decides else []
     if books.maintenance is not None:
         causes.append(Cause("mode", f"maintenance: {books.maintenance}", change="the end of the maintenance"))
     return causes
@@ -264,7 +279,7 @@ def _planned(record: JobRecord, plan: Sequence[PlanStep], now_s: Seconds) -> lis
     return causes
 
 
-def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) -> list[Cause]:
+def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds, mode: Mode) -> list[Cause]:
     causes = []
     if record.probe is not None:
         probe = record.probe
@@ -300,17 +315,19 @@ def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
                 change="an operator: `horae status` shows the alert with its remedy",
             )
         )
-    if record.reason is not None:
-        reason = record.reason
-        causes.append(
-            Cause(
-                "policy",
-                reason["text"],
-                {"code": reason["code"], **reason.get("numbers", {})},
-                reason.get("change", ""),
-            )
-        )
+    if record.reason is not None and mode.decides:
+        causes.append(_word(record, mode))
     return causes
+
+
+def _word(record: JobRecord, mode: Mode) -> Cause:
+    """The policy's reason; where a guard or the mode keeps the change from being made, that it is its word alone."""
+    assert record.reason is not None
+    reason = record.reason
+    text, change = reason["text"], reason.get("change", "")
+    if reason["code"] in CHANGES and (record.guard is not None or mode is not Mode.ENFORCE):
+        text, change = f"its word, which is not carried out: {text}", ""
+    return Cause("policy", text, {"code": reason["code"], **reason.get("numbers", {})}, change)
 
 
 def _held_back(record: JobRecord, config: Config, now_s: Seconds) -> tuple[str, str]:
@@ -336,6 +353,8 @@ def _held_back(record: JobRecord, config: Config, now_s: Seconds) -> tuple[str, 
         return text, "handing it in without --rigid; as it is it keeps its GPUs until it ends"
     if guard == "maintenance":
         return text, "the end of the maintenance"
+    if guard == "room":
+        return text, "those leaving, or becoming smaller"
     if guard == "not-worth-a-restart":
         return text, "more GPUs for it, or a restart that costs less"
     return text, "time"

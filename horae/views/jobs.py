@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from horae.arbiter.observe import unused
 from horae.arbiter.observe.budgets import BudgetStanding
 from horae.arbiter.requests import answers
-from horae.config import Config
+from horae.config import Config, Mode
 from horae.journal import JobRecord, Ledger
 from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
@@ -26,9 +26,17 @@ LOSS_POINTS = 60
 Measured = Mapping[JobId, Measurement]
 
 
-def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, measured: Measured) -> answers.JobAnswer:
-    """Everything about one job; `horae.api.privacy.access` takes out what is private."""
-    row, spec = job_row(record, now_s), record.spec
+def job(
+    record: JobRecord,
+    ledger: Ledger,
+    now_s: Seconds,
+    wall_s: Seconds,
+    measured: Measured,
+    modes: Mapping[str, Mode] = EMPTY,
+) -> answers.JobAnswer:
+    """Everything about one job; `horae.api.privacy.access` takes out what is private. `modes`: of pools, by name."""
+    mode = modes.get(record.pool, Mode.ENFORCE)
+    row, spec = job_row(record, now_s, mode), record.spec
     fresh = measured.get(record.id)
     losses = [list(p) for p in fresh.loss] if fresh is not None else record.measured.get("loss", [])
     done = row.done if fresh is None or row.ended_s is not None else max(row.done, fresh.done)
@@ -63,7 +71,7 @@ def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, meas
         "exit_code": row.exit_code,
         "ended": not record.live,
         "why": row.why,
-        "code": record.reason["code"] if record.reason is not None else None,
+        "code": record.reason["code"] if record.reason is not None and (mode.decides or row.allocation) else None,
         "rho": _rho(record, ledger),
         "elastic": spec.elastic,
         "model": spec.model,
@@ -99,11 +107,18 @@ def _rho(record: JobRecord, ledger: Ledger) -> float | None:
 
 
 def jobs(
-    ledger: Ledger, now_s: Seconds, wall_s: Seconds, measured: Measured, *, ended: bool, losses: bool
+    ledger: Ledger,
+    now_s: Seconds,
+    wall_s: Seconds,
+    measured: Measured,
+    *,
+    ended: bool,
+    losses: bool,
+    modes: Mapping[str, Mode] = EMPTY,
 ) -> list[answers.JobAnswer]:
     """By submission. Without `losses` the curves, the bulk of it, are left out."""
     records = sorted((r for r in ledger.jobs.values() if ended or r.live), key=lambda r: (r.submitted_s, r.id))
-    out = [job(record, ledger, now_s, wall_s, measured) for record in records]
+    out = [job(record, ledger, now_s, wall_s, measured, modes) for record in records]
     if not losses:
         for data in out:
             del data["losses"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from horae import job_number
 from horae.arbiter.modes import mode_of
@@ -11,7 +12,7 @@ from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
 from horae.views import size
 from horae.views.cause import Cause
-from horae.views.size import Holder, Seen
+from horae.views.size import Holder, Rest, Seen
 from horae.views.starts import StartEstimate, waits_for_a_limit
 from policy import catalogue
 from policy.model import Seconds
@@ -31,10 +32,11 @@ def causes(
     pool = config.pool(record.pool)
     # Where the policy fails, or a limit is in the way, its next decision is no remedy.
     otherwise = f"policy:{record.pool}" in ledger.alerts or waits_for_a_limit(record)
-    enforced = pool is not None and mode_of(ledger, pool) is Mode.ENFORCE and not otherwise
+    enforced = pool is not None and mode_of(ledger, pool) is Mode.ENFORCE
+    ways = _Ways(enforced, enforced and not otherwise, enforced or record.shown)
     found = [
         *_one_type(config, record, seen),
-        *_size(ledger, record, _where(config, record, seen), "the policy's next decision" if enforced else ""),
+        *_size(ledger, record, _where(config, record, seen), ways),
         *_type(ledger, record, seen),
         *_shrank(ledger, record, now_s),
         *_share(ledger, config, record, seen),
@@ -42,6 +44,15 @@ def causes(
     if not record.allocation and record.hold_why is None:
         found += _start(ledger, record, starts.get(record.id))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """By whom a job may become larger."""
+
+    shrinking: bool  #: others, by the policy
+    free: bool  #: itself, by the policy, on what is free
+    leaving: bool  #: itself, when others end: by us, or by the cluster that knows it
 
 
 def _gpus(number: int) -> str:
@@ -69,8 +80,8 @@ def _one_type(config: Config, record: JobRecord, seen: Seen) -> list[Cause]:
     return [Cause("gang", text, {"most": most, "gpus": held})]
 
 
-def _size(ledger: Ledger, record: JobRecord, seen: Seen, next_: str) -> list[Cause]:
-    """Who holds what it could use. `next_`: what gives it what is free."""
+def _size(ledger: Ledger, record: JobRecord, seen: Seen, ways: _Ways) -> list[Cause]:
+    """Who holds what it could use."""
     held, most, spec = sum(record.allocation.values()), size.most(record, seen), record.spec
     types = [t for t in spec.gpu_types or sorted(seen.present()) if spec.runs_on(t)]
     if spec.type_choice is not None and seen.present().isdisjoint(types):
@@ -85,8 +96,21 @@ def _size(ledger: Ledger, record: JobRecord, seen: Seen, next_: str) -> list[Cau
     begin = f"it could use {most} GPUs{of} and holds {held}" if held else begin
     # Nobody is in the way of who could become larger on what lies free: that is the policy's word.
     in_its_way = spec.gpus.at_most(held + found.free) <= held
-    change = _frees(ledger, found.holders) if in_its_way else ""
-    return [Cause("size", f"{begin}: {found.words}", numbers, change or next_)]
+    change = _frees(ledger, found.holders, ways) if in_its_way else ""
+    if not change and ways.free:
+        change = "the policy's next decision"
+    return [Cause("size", f"{begin}: {found.words}{_counted(ledger, record, found)}", numbers, change)]
+
+
+def _counted(ledger: Ledger, record: JobRecord, found: Rest) -> str:
+    """Where the policy's reason counts more as free: GPUs that it took from somebody who keeps them for now."""
+    counted = (record.reason or {}).get("numbers", {}).get("free")
+    if record.allocation or not isinstance(counted, int) or counted <= found.free:
+        return ""
+    kept = [h.job for h in found.holders if ledger.jobs[h.job].guard is not None]
+    return (
+        f" (the policy counts {counted}: {_jobs(kept)} would give up some, and a guard keeps that back)" if kept else ""
+    )
 
 
 def _absent(record: JobRecord, seen: Seen) -> Cause:
@@ -125,14 +149,18 @@ def _stuck(record: JobRecord, held: int, most: int) -> list[Cause]:
     return [Cause("size", text, {"gpus": held, "most": most}, change)]
 
 
-def _frees(ledger: Ledger, holders: tuple[Holder, ...]) -> str:
-    """What takes GPUs from those who have them: their end, or their shrinking, where they can; "": nobody has any."""
+def _frees(ledger: Ledger, holders: tuple[Holder, ...], by: _Ways) -> str:
+    """What takes GPUs from those who have them: their end, or their shrinking, where they can; "": nobody has any, or
+    that would not help it."""
+    if not by.leaving:
+        return ""
     named = [h.job for h in holders[: size.NAMED]]
     stuck = [job for job in named if size.is_stuck(ledger.jobs[job])]
     others = [job for job in named if job not in stuck]
     ways = []
     if others:
-        ways.append(f"{_jobs(others)} ending, or shrinking by the policy's word")
+        shrinking = ", or shrinking by the policy's word" if by.shrinking else ""
+        ways.append(f"{_jobs(others)} ending{shrinking}")
     if stuck:
         ways.append(f"{_jobs(stuck)} ending: {'they' if len(stuck) > 1 else 'it'} cannot be resized")
     return "; or ".join(ways)

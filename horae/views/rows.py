@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from horae.config import Mode
 from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId, JobState
-from policy.model import Allocation, Gpus, GpuSeconds, GpuType, Seconds
+from policy.model import Allocation, Code, Gpus, GpuSeconds, GpuType, Seconds
+
+#: What a policy's reason says of GPUs that change hands.
+CHANGES = frozenset({Code.GRANTED, Code.GREW, Code.SHRANK, Code.MOVED, Code.PREEMPTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class JobRow:
     why: str  #: one line: the policy's reason, the guard, the block, the hold or the end
 
 
-def job_row(record: JobRecord, now_s: Seconds) -> JobRow:
+def job_row(record: JobRecord, now_s: Seconds, mode: Mode = Mode.ENFORCE) -> JobRow:
+    """`mode`: of its pool now."""
     gpus = record.spec.gpus
     measured = record.measured
     done = max(measured.get("done", 0.0), record.checkpoint.step if record.checkpoint is not None else 0.0)
@@ -80,7 +85,7 @@ def job_row(record: JobRecord, now_s: Seconds) -> JobRow:
         restart_cost_s=record.whole_restart_cost_s,
         exit_code=record.exit_code,
         ended_s=record.ended_wall_s,
-        why=why(record),
+        why=why(record, mode),
     )
 
 
@@ -98,7 +103,7 @@ def state_word(record: JobRecord) -> str:
     return record.state.value
 
 
-def why(record: JobRecord) -> str:
+def why(record: JobRecord, mode: Mode = Mode.ENFORCE) -> str:
     """The strongest of the things that keep it where it is."""
     if record.ended is JobState.CANCELLED and record.cancel_why:
         return record.cancel_why
@@ -111,13 +116,23 @@ def why(record: JobRecord) -> str:
         record.blocked.text if record.blocked is not None else None,
         record.aside.text if record.aside is not None else None,
         record.guard.text if record.guard is not None else None,
-        record.reason["text"] if record.reason is not None else None,
+        _decided(record, mode),
     ):
         if text:
             return text
+    if not record.shown and not mode.acts:
+        return f"pool {record.pool} is in mode {mode}: nothing is started"
     if not record.shown:
         return "the cluster does not know it yet"
     return record.native if record.adopted and record.state is JobState.QUEUED else ""
+
+
+def _decided(record: JobRecord, mode: Mode) -> str:
+    """The policy's word about it; that it is advice, where it is not carried out. Where nothing is decided, none."""
+    if record.reason is None or (not mode.decides and not record.allocation):
+        return ""
+    advice = record.reason["code"] in CHANGES and mode is not Mode.ENFORCE
+    return f"{f'only advised (mode {mode}): ' if advice else ''}{record.reason['text']}"
 
 
 def _rate(record: JobRecord) -> float | None:

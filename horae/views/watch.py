@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from horae.arbiter.core import Core
+from horae.arbiter.modes import mode_of
 from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.service import Arbiter
+from horae.config import Mode
 from horae.journal import JobRecord
 from horae.port import JobId
 from horae.views import away, rows
@@ -55,9 +57,10 @@ def read_to(core: Core, job: JobId) -> int:
 
 def starts(core: Core, pool: str, more: Iterable[JobRecord] = ()) -> dict[JobId, StartEstimate]:
     """When its waiting jobs might start. On the core's thread."""
-    if core.view is None:
+    view, found = core.view, core.config.pool(pool)
+    enforced = found is not None and mode_of(core.ledger, found) is Mode.ENFORCE
+    if view is None or (core.capabilities.owns_submission and not enforced):  # then nobody starts anything
         return {}
-    view = core.view
     return starting.starts(core.ledger, view.observation.nodes, view.pools, pool, core.now_s(), more, view.away)
 
 

@@ -10,7 +10,7 @@ from horae.config import Config
 from horae.elastic.protocol import EXTRA_REQUEUE_AT_LIMIT
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.codec import plain
-from horae.journal.events import TIME_LIMIT
+from horae.journal.events import OUT_OF_TIME, TIME_LIMIT
 from horae.journal.measured import Measurement
 from horae.port import BlockKind, JobId, JobState
 from policy.model import Gpus, Seconds
@@ -78,7 +78,7 @@ def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:
         else:
             mark = record.checkpoint
             kept = "" if mark is None else f"; its checkpoint of step {mark.step:g} is kept"
-            drafts.append(events.CancelAsked(record.id, "time limit", text + kept))
+            drafts.append(events.CancelAsked(record.id, OUT_OF_TIME, text + kept))
     return drafts
 
 

@@ -29,6 +29,18 @@ TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
          ("could not be started: No such file or directory: /opt/x/train",)),
         ("[horae-exec] cannot run /opt/x/train: [Errno 13] Permission denied: '/opt/x/train'", 126,
          ("could not be started: Permission denied: /opt/x/train",)),
+        ("[horae-exec] cannot run ./s.sh: [Errno 8] Exec format error: './s.sh'", 126,
+         ("could not be started: Exec format error: ./s.sh",)),
+        ("python: can't open file '/home/ann/nope.py': [Errno 2] No such file or directory", 2,
+         ("its script cannot be read: No such file or directory: /home/ann/nope.py",)),
+        ('  File "<string>", line 1\n    if:\nSyntaxError: invalid syntax\n[horae-exec] failed with exit code 1', 1,
+         ("its script is not valid Python: SyntaxError: invalid syntax",)),
+        (TRACE + '    raise OutOfMemoryError("CUDA out of memory. Tried")\n'
+         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", 1,
+         ("ran out of memory: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to",)),
+        ("CUDA out of memory: half the batch\n[horae] step=10/20 loss=1\n" + TRACE + "KeyError: 'lr'", 1,
+         ("its program raised: KeyError: 'lr'",)),
+        ("CUDA out of memory. Tried to allocate 2 GiB\n[horae] step=10/20 loss=1\n", 1, ("ran out of memory",)),
         ("[horae-exec] cannot run python x.py: [Errno 2] No such file or directory: '/gone/folder'", 127,
          ("could not be started: No such file or directory: /gone/folder",)),
         ("[horae-exec] cannot run true: [Errno 2] its working folder cannot be entered (No such file or directory): "
@@ -50,6 +62,24 @@ def test_the_line_that_tells_most(log: str, code: int, words: tuple[str, ...]) -
     assert found is not None and found.what == "log"
     for word in words:
         assert word in found.text
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "helps"),
+    [
+        ("[horae-exec] cannot run ./s.sh: [Errno 13] Permission denied: './s.sh'", 126, "`chmod +x` for the file"),
+        (
+            "[horae-exec] cannot run ./s.sh: [Errno 8] Exec format error: './s.sh'",
+            126,
+            "a first line such as `#!/bin/sh`",
+        ),
+        ("python: can't open file 'nope.py': [Errno 2] No such file or directory", 2, "`--cwd`"),
+        ("hello", 137, "--memory"),
+    ],
+)
+def test_what_helps_is_what_would_help(log: str, code: int, helps: str) -> None:
+    found = cause(log.encode(), code)
+    assert found is not None and helps in found.change
 
 
 def test_only_the_last_attempt_counts() -> None:

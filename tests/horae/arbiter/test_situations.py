@@ -204,6 +204,19 @@ def watched(mode: Mode) -> Callable[[Path], tuple[Site, str]]:
     return make
 
 
+def watched_beside_another(mode: Mode) -> Callable[[Path], tuple[Site, str]]:
+    def make(folder: Path) -> tuple[Site, str]:
+        site = site_of(folder)
+        (big,) = site.commands.submit([spec("big", 6, steps=LONG, time_limit_s=7200.0)], ANN)
+        site.until(big, JobState.RUNNING)
+        site.commands.set_mode("main", mode, ROOT)
+        (job,) = site.commands.submit([spec("a", 2)], BEN)
+        site.run(70)
+        return site, job
+
+    return make
+
+
 def advised(folder: Path) -> tuple[Site, str]:
     site = site_of(folder)
     job, other = site.commands.submit([spec("a", 2, steps=LONG), spec("b", 2, steps=LONG)], ANN)
@@ -215,6 +228,39 @@ def advised(folder: Path) -> tuple[Site, str]:
     site.commands.cancel(job, ROOT) if site.job(job).cancel_why else None
     site.run(5)
     return site, waits
+
+
+def its_gpus_are_anothers_by_the_policys_word(folder: Path) -> tuple[Site, str, str]:
+    """The policy takes what one holds that cannot be stopped, and gives it to another."""
+    site = site_of(folder)
+    big, keeps = site.commands.submit(
+        [spec("big", 4, steps=LONG, checkpoint=None), spec("keeps", (1, 2), steps=LONG, checkpoint=None)], ANN
+    )
+    for job in (big, keeps):
+        site.until(job, JobState.RUNNING)
+    (waits,) = site.commands.submit([spec("waits", (1, 2), steps=LONG)], ANN)
+    site.commands.prioritise(waits, 5, ROOT)
+    site.run(5)
+    return site, keeps, waits
+
+
+def keeps_what_is_anothers(folder: Path) -> tuple[Site, str]:
+    site, keeps, _ = its_gpus_are_anothers_by_the_policys_word(folder)
+    return site, keeps
+
+
+def waits_for_what_another_keeps(folder: Path) -> tuple[Site, str]:
+    site, _, waits = its_gpus_are_anothers_by_the_policys_word(folder)
+    return site, waits
+
+
+def cancelled_by_its_owner(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (job,) = site.commands.submit([spec("a", 2, steps=LONG)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.commands.cancel(job, ANN)
+    site.until(job, JobState.CANCELLED)
+    return site, job
 
 
 def fifo_behind_another(folder: Path) -> tuple[Site, str]:
@@ -281,7 +327,17 @@ SITUATIONS = (
               ("time: 60 min more",)),
     Situation("held", held_by_an_operator, ("held by root: cooling",), ("`horae unhold 1`",),
               never=("keeps its", "would give", "gets 4")),
-    Situation("time limit, rigid", over_its_limit, ("its running time reached its limit of 20 s",)),
+    Situation("time limit, rigid", over_its_limit, ("its running time reached its limit of 20 s",),
+              ("a longer --time-limit; or --checkpoint FOLDER",), never=("(time limit)",)),
+    Situation("keeps what is another's", keeps_what_is_anothers,
+              ("the policy would give it 0 GPUs, but it cannot be stopped and resumed: it has no checkpoint folder",
+               "its word, which is not carried out: gives up its 2 GPUs"), ("--checkpoint FOLDER",),
+              never=("that come free",)),
+    Situation("waits for what another keeps", waits_for_what_another_keeps,
+              ("the GPUs it was to get stay with 2 for now", "its word, which is not carried out: gets ", "0 are free"),
+              ("those leaving, or becoming smaller", "jobs 1, 2 ending: they cannot be resized"), never=("time",)),
+    Situation("cancelled by its owner", cancelled_by_its_owner, ("cancelled by ann",),
+              never=("(ann)",)),
     Situation("time limit, elastic", over_its_limit_elastic,
               ("its running time reached its limit of 20 s; its checkpoint of step ", " is kept"),
               ("handing it in again with --checkpoint ckpt goes on from there",)),
@@ -292,9 +348,14 @@ SITUATIONS = (
               ("mode observe: nothing is started by us, and the cluster was not told of it",),
               ("`horae config mode main enforce`, by an operator",), never=("the next round", "does not know it yet")),
     Situation("advise, new", watched(Mode.ADVISE),
-              ("mode advise: nothing is started by us",),
-              never=("the next round", "does not know it yet", "the policy's next decision")),
-    Situation("advise, waits", advised, ("mode advise", "4 GPUs")),
+              ("mode advise: nothing is started by us", "the advice is to start it on 2 GPUs",
+               "its word, which is not carried out: gets 2 GPUs"),
+              never=("the next round", "does not know it yet", "the policy's next decision", "come free")),
+    Situation("observe, others run", watched_beside_another(Mode.OBSERVE), ("mode observe", "6 by job 1 big (ann)"),
+              never=("ending", "the policy's word", "enough GPUs come free", "must leave first")),
+    Situation("advise, others run", watched_beside_another(Mode.ADVISE), ("mode advise", "6 by job 1 big (ann)"),
+              never=("ending", "the policy's word", "enough GPUs come free", "must leave first")),
+    Situation("advise, waits", advised, ("mode advise", "4 GPUs"), never=("shrinking",)),
     Situation("fifo behind another", fifo_behind_another, ("6 by job 1 big (ann)",)),
     Situation("a wrong option", a_wrong_option, ("the previous allocation stands", "ovr"), ("an operator",),
               never=("the policy's next answer", "the policy's next decision")),
