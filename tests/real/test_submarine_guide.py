@@ -158,7 +158,7 @@ def walk(guide: Guide, mark: Path) -> None:
     assert where is not None
     (guide.folder / "job.yaml").write_text(FILE.replace("SIZE", where[2]))
     assert FILE.splitlines()[int(where[1]) - 1].strip() == "resources: SIZE"
-    assert " ".join(guide.horae(*guide.words(second)[1:], code=2).split()) == said
+    assert " ".join(guide.horae(*guide.words(second)[1:], code=3).split()) == said
     assert next(guide.blocks, None) is None, "a block that is not run"
 
 
