@@ -23,6 +23,9 @@ TORN = 2.0  #: two times of one step are far apart
 LASTING = 1.5  #: the longest of the epochs whose elapsed time is their own is so many times the shortest
 GROWING = 3  #: so many times of epochs may grow by chance
 FALLS = 0.25  #: of the lines on which a time since a beginning may be lower than on the line before
+FEWEST_EPOCHS = 3  #: intervals between the stamps of epochs by which a time of an epoch is judged
+PARTLY = 4.0  #: so many times the training of an epoch an epoch may take, with all else that it holds
+MINUTE_S = 60.0  #: stamps may be of whole minutes
 SHORTEST_S, LONGEST_S = 1e-9, 1e9  #: no iteration and no epoch is shorter or longer: such a number is of something else
 GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
 
@@ -300,6 +303,22 @@ def _lasting(points: Sequence[Point]) -> bool:
     """Whether the elapsed time that the summaries of epochs tell is each epoch's own: it does not grow."""
     told = {p.epoch: p.elapsed_s for p in points if p.kind is Kind.EPOCH and not p.redrawn and p.elapsed_s}
     return len(told) > 1 and max(told.values()) < LASTING * min(told.values())
+
+
+def epoch_refuted(run: Run, epoch: EpochTime) -> str:
+    """Why the stamps of the lines that sum up epochs do not allow a time of an epoch; "" where they do. What is no
+    quarter of the time between them is of something else, or in another unit."""
+    stamped = [
+        (p.epoch, p.time_s) for p in run.points if p.kind is Kind.EPOCH and p.rank in (None, 0) and not p.redrawn
+    ]
+    known = [(e, t) for e, t in stamped if e is not None and t is not None]
+    each = [(t - s) / (e - d) for (d, s), (e, t) in pairwise(known) if e > d and t > s]
+    if len(each) < FEWEST_EPOCHS:
+        return ""
+    between = median(each)
+    if epoch.median <= LASTING * between + MINUTE_S and between <= PARTLY * epoch.median + MINUTE_S:
+        return ""
+    return f"an epoch is told to take {epoch.median:.4g} s, its lines are {between:.4g} s apart: neither is used"
 
 
 def epoch_time(run: Run) -> EpochTime | None:

@@ -48,13 +48,21 @@ _HEADING = re.compile(
     r"(?i)\bloss(?:es)?[\"']?\s*+(?:[:=]\s*+[\[{(]?|[\[{(])\s*+[\"']?[a-z][\w./-]{0,24}[\"']?\s*+[:=\[(]?\s*+$"
 )
 #: `Losses: [2.31, 2.52, 7.0]`: of several numbers in a bracket none is the one that the name says.
-_LIST = re.compile(r"\s*,\s*-?$")
+_LIST = re.compile(r"\s*,\s*-?$|\s+-?$")
 #: An event that names its metric apart from the value: {"name": "loss", "value": 2.31}.
 _METRIC = re.compile(r"(?i)[\"'](?:name|metric|metric_name|tag|key)[\"']\s*:\s*[\"']([^\"']{1,60})[\"']")
 #: Or stands before a record that holds it: eval_accuracy: {"value": 0.71, ...}.
 _RECORD = re.compile(r"([A-Za-z][\w./-]{1,60})[\"']?\s*[:=]\s*\{\s*[\"']value[\"']\s*:")
 #: `loss, 3.21, lr, 0.001`: names and numbers, all with commas between them.
 _LISTED = re.compile(rf"(?:^|[,\s])[\"']?[A-Za-z][\w/.:-]*[\"']?\s*,\s*-?[{INT}{DEC}](?=\s*(?:,|$))")
+#: `np.float32(2.31)`, `tensor(2.31, device='cuda:0')`: how a number of a library is written, as far as the number.
+_WRAPPED = re.compile(
+    r"(?i)(?:\b(?:np|numpy|jnp|torch)\.)?\b(?:b?float\d*|u?int\d+|tensor|(?:device)?array|decimal)\($"
+)
+#: `epoch -> 3`: an arrow between a name and its value.
+_ARROW = re.compile(r"(?<=\w)[\"']?\s*[-=]>\s*$")
+#: A line that is nothing else from some name on.
+_ALL_LISTED = re.compile(rf"(?:(?:^|,\s|\s)[\"']?[A-Za-z][\w/.:-]*[\"']?\s*,\s*-?[{INT}{DEC}]){{2,}}$")
 #: What stands between two numbers and is a rate, and nothing else.
 _RATE_BETWEEN = re.compile(r"\s+([A-Za-z]+(?:/[A-Za-z]+)+)\s*[:=]?\s*")
 _UNITLESS = _MEASURES | {"iteration", "epoch", "lr"}
@@ -131,7 +139,7 @@ class _Walk:
         self.end = start  #: of the number before, with its unit
         self.metric: str | None = None  #: the name of the line's metric, once it was looked for
         self.headed = False  #: the numbers are parts of the loss that a heading named
-        self.listed = len(_LISTED.findall(canonical, start)) >= 3
+        self.listed = len(_LISTED.findall(canonical, start)) >= (2 if _ALL_LISTED.search(canonical, start) else 3)
         self.pending = ""  #: words before a counter, for the value after it: "loss at step 5: 2.3"
         self.promised = ""  #: words before a number that is not theirs: "accuracy on the 10000 test images: 97 %"
 
@@ -139,7 +147,7 @@ class _Walk:
         """The next number, of so many characters; the one after it stands at `end`."""
         left = self.canonical[self.end : mark.at]
         right = self.canonical[mark.at + length : end]
-        left = self._signed(mark, left)
+        left = _WRAPPED.sub("", self._signed(mark, left))
         bare = left.strip()
         used = 0 if _heads_next(left, right, self.words) else _unit_of(mark, right, self.words)
         self.end = mark.at + length + used
@@ -151,6 +159,8 @@ class _Walk:
         mark.separated = verb or left.rstrip(" \"'[(").endswith((":", "="))
         if self.listed and bare.endswith(","):
             left, mark.separated = left.rstrip(" ,"), True
+        elif bare.endswith(">") and (arrow := _ARROW.search(left)):
+            left, mark.separated = left[: arrow.start()], True
         alone = end == len(self.canonical) or not right.rstrip().endswith("|")  # else it is one column of many
         key = self._key(mark, "" if verb else key_of(left) or (_of_cell_before(left) if alone else ""))
         _name(mark, key, left, self.words, right[used:])

@@ -27,8 +27,10 @@ _DELIMITERS = (
     ";",
     "\t",
     "|",
+    "&",
 )
 _GAP = re.compile(r"\s{2,}|\t")
+_ROW_END = re.compile(r"\s*\\\\\s*(?:\\\w+\s*)?$")  #: of LaTeX: two backslashes, a rule
 _NAME = re.compile(r"^[\"']?[^\W\d][\w /%@().#:\[\]-]*[\"']?$|^[\"']?[_#%][\w /%@().#:\[\]-]*[\"']?$")
 _CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(%|s|ms|[KMGT]i?B?)?[\"']?$")
 #: A cell between signs may hold more than its number: the name of its unit before it, an uncertainty, a stamp behind.
@@ -200,6 +202,8 @@ def _cells(line: str, delimiter: str) -> list[str]:
     line = line.strip()
     if delimiter == "|":
         line = line.strip("|")
+    if delimiter == "&":
+        line = _ROW_END.sub("", line)
     if not delimiter:
         return line.split()
     if delimiter == "  ":

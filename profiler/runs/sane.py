@@ -103,6 +103,17 @@ def is_list(run: Run) -> bool:
     return len(rows) == 1 < len(run.points) and None not in next(iter(rows))[:1]
 
 
+def is_silent(run: Run) -> bool:
+    """Whether its lines count nothing and measure nothing, once numbers that cannot count are left out."""
+    counts = run.first_iteration is not None or run.last_epoch is not None
+    return bool(run.points) and not counts and run.failure is None and not any(map(_measures, run.points))
+
+
+def _measures(p: Point) -> bool:
+    held = p.validation_losses or p.validation_accuracies
+    return bool(p.losses or p.accuracies or held or p.throughput or p.step_s or p.step_s_average or p.epoch_s)
+
+
 def _begins_elsewhere(told: list[Run]) -> bool:
     """Whether most of the runs are a few points long, and hardly two begin alike."""
     short = median(len(run.points) for run in told) <= PHANTOM_POINTS

@@ -46,6 +46,7 @@ _STAMP = re.compile(
     rf"(?:[T ,_-]|\s{{1,2}}|:)?(?P<clock>{_D})(?:\s?(?P<half>[AaPp][Mm])\b)?(?:\s(?P<lateyear>{_I}))?"
 )
 _TOGETHER = re.compile(rf"(?<![\w.<=-]){_I}[-_]{_I}(?![\w.])")
+_DASHED = re.compile(rf"(?<![\w.<=-]){_I}-{_I}-{_I}[-_ ]{_I}-{_I}(?:-{_I})?(?![\w.-])")
 _HEAD = 120  #: canonical characters in which a stamp is looked for
 
 
@@ -54,7 +55,7 @@ class Clock:
     """Where the numbers of a stamp are among the numbers of a line; `at` turns those into groups of a match."""
 
     tokens: tuple[int, ...]
-    form: str  #: "epoch-seconds", "clock", "ymd", "dmy", "md", "compact", "named", "together"
+    form: str  #: "epoch-seconds", "clock", "ymd", "dmy", "md", "compact", "named", "together", "dashed"
     month: int = 0
     afternoon: int = 0  #: 1 pm, -1 am, 0 a day of 24 hours
 
@@ -71,6 +72,8 @@ class Clock:
             elif seconds > 1e11:
                 seconds /= 1e3
             return (seconds, True) if 1e8 < seconds < 1e10 else None
+        if self.form == "dashed":
+            texts = [*texts[:3], ":".join((*texts[3:], "0")[:3])]
         clock = texts[-1]
         if self.form == "together":
             clock = f"{clock[:2]}:{clock[2:4]}:{clock.ljust(6, '0')[4:]}"
@@ -97,7 +100,7 @@ def _days(form: str, month: int, *numbers: str) -> int | None:
             return date(y, rest // 100, rest % 100).toordinal()
         if form == "named":
             return date(n[1] if len(n) > 1 else 2000, month, n[0]).toordinal()
-        if form == "ymd":
+        if form in ("ymd", "dashed"):
             return date(n[0], n[1], n[2]).toordinal()
         if form == "md":
             return date(2000, n[0], n[1]).toordinal()
@@ -117,7 +120,7 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
     """
     head = canonical[:_HEAD]
     if DUR not in head:
-        return _run_together(head, numbers)
+        return _run_together(head, numbers) or _dashed(head, numbers)
     for m in _STAMP.finditer(head):
         start = m.start() + m.group().startswith(":")  # INFO:name:06:22:53
         before = head[:start]
@@ -152,6 +155,23 @@ def _run_together(head: str, numbers: list[str]) -> tuple[Clock, int, int] | Non
     ):
         return None
     return Clock((first, first + 1), "together"), m.start(), m.end()
+
+
+def _dashed(head: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
+    """2024-03-04-10-11-12, 2024-03-04_10-11."""
+    m = _DASHED.search(head)
+    if m is None:
+        return None
+    first = sum(c in PRIVATE for c in head[: m.start()])
+    count = sum(c in PRIVATE for c in m.group())
+    day = numbers[first : first + 3]
+    if (
+        len(day[0]) != 4
+        or any(len(n) != 2 for n in numbers[first + 1 : first + count])
+        or _days("ymd", 0, *day) is None
+    ):
+        return None
+    return Clock(tuple(range(first, first + count)), "dashed"), m.start(), m.end()
 
 
 def _form(m: re.Match[str], tokens: tuple[int, ...], clock_token: int, numbers: list[str]) -> Clock | None:

@@ -129,6 +129,9 @@ def duration(text: str) -> float:
 
 #: The fill of a progress bar: it differs on every line and says nothing that the numbers do not.
 _BLOCKS = re.compile(rb"(?:\xe2[\x94-\x97][\x80-\xbf])+(?:\xe2[\x94-\x97][\x80-\xbf]| )*")
+#: What stands between the cells of a drawn table, where there are several.
+_COLUMN_SIGNS = (b"\xe2\x94\x82", b"\xe2\x94\x83", b"\xe2\x95\x91", b"\xe2\x94\x86")
+_CELLS = 3  #: so many of them divide cells; fewer are a frame
 _BRACKETS = re.compile(rb"\[[=>.]{8,}\]")
 _HASHES = re.compile(rb"\|#{2,}[ .-]*\|")
 _FILL = bytes(range(0x80, 0xC0)) + b"\xe2#=>.- 0123456789"
@@ -144,11 +147,20 @@ def without_bar(raw: bytes) -> bytes:
         if 0 < end - at < 1200 and not raw[at + 2 : end].strip(_FILL):
             raw = raw[: at + 2] + raw[end:]
     if b"\xe2\x94" in raw or b"\xe2\x96" in raw or b"\xe2\x95" in raw:
-        raw = _BLOCKS.sub(b"", raw)
+        raw = _BLOCKS.sub(b"", _with_cells(raw))
     if b"[=" in raw or b"[." in raw or b"[>" in raw:
         raw = _BRACKETS.sub(b"[]", raw)
     if b"|#" in raw:
         raw = _HASHES.sub(b"||", raw)
+    return raw
+
+
+def _with_cells(raw: bytes) -> bytes:
+    """The row of a drawn table with the sign between its cells that rows of other tables have."""
+    if sum(map(raw.count, _COLUMN_SIGNS)) < _CELLS:
+        return raw
+    for sign in _COLUMN_SIGNS:
+        raw = raw.replace(sign, b"|")
     return raw
 
 

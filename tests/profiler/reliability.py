@@ -32,7 +32,7 @@ FIELDS = (
     *("accuracy.last", "validation.loss.last", "validation.accuracy.last", "failure.kind"),
 )
 
-HELD = ("posted_held",)
+HELD = ("manners_held",)
 COUNTED = tuple(name for name in others.SETS if name not in HELD)
 _FIRST_TOLD = Path(__file__).with_name("first_told.json").read_text(encoding="utf-8")
 #: What was right of numbers told of logs that no reader had been changed for: [right, told] by field.
@@ -43,11 +43,12 @@ Told = tuple[str, str, float, bool]
 
 def _of(run: Any, name: str) -> tuple[Any, bool]:
     """The value of a field in a label or an answer, and whether the label speaks of it at all."""
-    value = run
-    for key in name.split("."):
+    value, keys = run, name.split(".")
+    for at, key in enumerate(keys):
         if isinstance(value, dict) and "any" in value and key not in value:
-            ways = value["any"]
-            return {"any": [_of(v, key)[0] if isinstance(v, dict) else v for v in ways]}, True
+            rest = ".".join(keys[at:])
+            told = [_of(v, rest) if isinstance(v, dict) else (v, True) for v in value["any"]]
+            return {"any": [v if spoken else "*" for v, spoken in told]}, True  # a way that leaves it open allows all
         if not isinstance(value, dict):
             return None, value is None and name.partition(".")[0] in run
         if key not in value:

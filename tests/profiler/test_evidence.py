@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from profiler import evidence
@@ -10,6 +12,7 @@ from profiler.estimates.sources import from_elapsed
 from profiler.evidence import Ground, confidence, known, some
 from profiler.rules.book import load
 from profiler.runs.reader import LogReader
+from tests.profiler import reliability
 from tests.profiler.others import read, summaries
 
 CLOCKED = "".join(f"2024-06-01 12:{m:02}:00 step {m * 10} loss {5 - m / 10:.2f} step_time {{}}\n" for m in range(1, 9))
@@ -84,3 +87,18 @@ def test_a_counter_from_zero_does_not_meet_the_end_of_the_epoch_before() -> None
     run = read("".join(f"Epoch={e} Step={s} Loss={3 - e - s / 100}\n" for e in (1, 2) for s in (0, 20, 40)))[0]
     assert run["loss"]["n"] == 6
     assert run["loss"]["last"][1] == 0.6
+
+
+@pytest.mark.parametrize(
+    ("label", "found", "ok"),
+    [
+        ({"validation": {"any": [None, {"loss": {"last": ["*", 0.5]}}]}}, 0.5, True),
+        ({"validation": {"any": [None, {"loss": {"last": ["*", 0.5]}}]}}, 0.6, False),
+        ({"validation": {"any": [{"loss": {"n": 8}}, {"loss": {"last": ["*", 0.5]}}]}}, 0.6, True),
+    ],
+    ids=["one of two ways", "neither", "a way that leaves it open"],
+)
+def test_a_label_of_several_ways_is_followed_to_the_field(label: dict[str, Any], found: float, ok: bool) -> None:
+    value, spoken = reliability._of(label, "validation.loss.last")
+    assert spoken
+    assert reliability.right("validation.loss.last", value, [8, found]) is ok

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -299,3 +300,29 @@ def test_a_whole_number_before_the_name_of_a_loss_counts_though_no_sign_follows(
 def test_a_rate_in_instances_has_its_unit_in_its_name() -> None:
     run = alone([f"epoch: [1/5], iter: {10 * k}, loss: {falling(k):.4f}, ips: 21.{k}" for k in range(1, 9)])
     assert run["throughput"] == {"median": pytest.approx(21.45), "unit": "samples/s"}
+
+
+def _epochs_of(lasting: float, apart: int) -> list[dict[str, Any]]:
+    began = datetime(2024, 3, 5, 20, 17)
+    stamps = [(began + timedelta(minutes=apart * i)).strftime("%Y-%m-%d-%H-%M") for i in range(6)]
+    return read("".join(f"{s}: epoch: {i} | loss {3 / (i + 1):.4f} | time {lasting}\n" for i, s in enumerate(stamps)))
+
+
+@pytest.mark.parametrize(("lasting", "apart", "told"), [(660.0, 665, False), (660.0, 11, True), (660.0, 3, False)])
+def test_a_time_of_an_epoch_that_its_stamps_do_not_allow_is_not_told(lasting: float, apart: int, told: bool) -> None:
+    """660 beside stamps of eleven hours are minutes, or of something else."""
+    (run,) = _epochs_of(lasting, apart)
+    assert (run["epoch_time"] is not None) is told
+    assert any("660 s, its lines are" in text for text in run["warnings"]) is not told
+
+
+def test_lines_that_count_nothing_and_measure_nothing_are_no_run() -> None:
+    log = "".join(f"12:00:{i:02d} epoch-processor: lag={90 - i} batch=500 took {120 + i}ms\n" for i in range(20))
+    assert read(log) == []
+
+
+def test_of_a_list_parted_by_blanks_none_is_the_accuracy() -> None:
+    log = "".join(f"step {i} loss {3 / i:.4f}\nstep {i} train acc: [0.{i}1 0.{i}2 0.10]\n" for i in range(1, 9))
+    (run,) = read(log)
+    assert run["loss"]["n"] == 8
+    assert run["accuracy"] is None

@@ -93,6 +93,8 @@ _INDEX_SUFFIX = words_for("index_suffix")
 NOT_STEPS = words_for("not_steps")
 COLUMNS_OF_PARTS = words_for("columns_of_parts")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+#: valloss, testacc: two words written together, which the lexicon knows apart.
+_JOINED = re.compile(r"(train|tr|val|valid|test|dev|eval)_?(loss|acc|accuracy|err|error)")
 _BRACKETED = re.compile(r"[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*$")
 _IN_UNIT = re.compile(r"[ _]in[ _]([A-Za-zµμ]+)$")
 
@@ -102,6 +104,9 @@ def words_of(key: str) -> list[str]:
     out: list[str] = []
     for m in _WORD.finditer(key):
         w = m.group().lower()
+        if joined := _JOINED.fullmatch(w):
+            out += joined.groups()
+            continue
         if w == "entropy" and out and out[-1] == "cross":
             out[-1] = "crossentropy"
             continue
