@@ -23,6 +23,7 @@ from typing import Any
 
 from policy.contract import Entry, Option, Policy
 from policy.errors import BadInput
+from policy.text import files
 
 SUFFIX = ".py"
 MOST_BYTES = 1 << 20
@@ -58,7 +59,7 @@ def read(path: Path, *, believed: bool = True) -> OwnFile:
     try:
         whole = path.resolve(strict=True)  # no link that is followed later than it is looked at
         part = None if believed and os.geteuid() != 0 else changed_by_others(path)
-        with whole.open("rb") as stream:
+        with files.opened(whole) as stream:
             source = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise _bad(

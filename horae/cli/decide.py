@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -156,10 +157,12 @@ def _some(names: Mapping[str, object]) -> str:
 
 def _batch(batch: Path, time_limit: float | None, solver: str | None) -> None:
     from horae.tables import table
+    from policy.text import files
     from policy.trials.batch import answers
 
     bad = 0
-    stream = sys.stdin if str(batch) == "-" else batch.open(encoding="utf-8", errors="replace")
+    named = str(batch) != "-"
+    stream = io.TextIOWrapper(files.opened(batch), encoding="utf-8", errors="replace") if named else sys.stdin
     with stream:
         for plain in answers(stream, str(batch), tables=table, time_limit_s=time_limit, solver=solver):
             bad += "error" in plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -33,7 +34,8 @@ def serve(
     from horae.config import load
     from horae.local.confine import confine
 
-    logs.configure(as_json or not sys.stderr.isatty(), quiet=quiet)
+    in_lines = as_json or not sys.stderr.isatty()
+    logs.configure(in_lines, quiet=quiet)
     settings = confine(load(config), config)  # before what reads anything of users is even loaded
 
     from horae.api.server import SocketInUse
@@ -45,5 +47,8 @@ def serve(
         raise exits.Failure(
             exits.NO, f"another arbiter answers on {error}", "stop it first, or set api.socket to another path"
         ) from error
-    screen.note(f"horae serves on {service.socket}")
+    if in_lines:
+        screen.note(json.dumps({"event": "horae serves", "level": "info", "socket": str(service.socket)}))
+    else:
+        screen.note(f"horae serves on {service.socket}")
     raise typer.Exit(service.run())

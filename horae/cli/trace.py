@@ -152,6 +152,8 @@ def _show(found: dict[str, Any], as_json: bool, out: Path | None) -> None:
         from horae.sim.traces.writing import json_text
 
         _write([json_text(found)], out)
+        if as_json:
+            screen.emit_json({"out": str(out)})
     elif as_json:
         screen.emit_json(found)
     else:

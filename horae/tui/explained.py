@@ -25,11 +25,7 @@ def page(answer: answers.ExplanationAnswer) -> Text:
     text.append(f"\n{'holds':<9}{_gpus(held)}")
     text.append(f" on {forms.allocation(answer['allocation'])}" if held else "")
     text.append(f"   of {answer['range']} that it can use")
-    if answer["target"] is not None and answer["target"] != answer["allocation"] and not answer["ended"]:
-        wanted = sum(answer["target"].values())
-        where = f" on {forms.allocation(answer['target'])}" if wanted else ""
-        advice = any(cause["what"] == "advice" for cause in answer["causes"])
-        text.append(f"\n{'advised ' if advice else 'is to have'} {_gpus(wanted)}{where}")
+    text.append(_to_come(answer))
     starts = answer["starts"]
     text.append(f"\n{'ran':<9}{forms.duration(answer['ran_s'])} in {starts} start{'' if starts == 1 else 's'}")
     if answer["time_left_s"] is not None:
@@ -49,6 +45,16 @@ def page(answer: answers.ExplanationAnswer) -> Text:
         ago = forms.duration(answer["decided_ago_s"])
         text.append(f"\n\npolicy {answer['policy']}, last decision {ago} ago", "dim")
     return text
+
+
+def _to_come(answer: answers.ExplanationAnswer) -> str:
+    """What it is to have, where that is another thing; in a pool that is only advised, by advice."""
+    if answer["target"] is None or answer["target"] == answer["allocation"] or answer["ended"]:
+        return ""
+    wanted = sum(answer["target"].values())
+    where = f" on {forms.allocation(answer['target'])}" if wanted else ""
+    advice = any(cause["what"] == "advice" for cause in answer["causes"])
+    return f"\n{'advised ' if advice else 'is to have'} {_gpus(wanted)}{where}"
 
 
 def _ahead(answer: answers.ExplanationAnswer) -> str:

@@ -29,6 +29,7 @@ _NCCL = re.compile(
     r"|Watchdog caught collective operation timeout|Gloo connect\w* .*fail",
     re.IGNORECASE,
 )
+_TRACEBACK = "Traceback (most recent call last)"
 #: The last line of a traceback: an exception's name, at the margin.
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration|Timeout)\b.*|^[\w.]+: \S.*")
 #: The same of a script that could not be compiled: it never ran, so nothing was on the stack.
@@ -75,9 +76,18 @@ def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
     refused = next(filter(None, map(_NOT_STARTED.match, lines)), None) if exit_code in (126, 127) else None
     if refused is not None:
         return _not_started(refused[1])
+    return _known(_not_survived(lines)) or _told_by_code(lines, exit_code)
+
+
+def _not_survived(lines: list[str]) -> list[str]:
+    """Without what stands before its last progress, where an exception came later."""
     since = max((n for n, line in enumerate(lines) if line.startswith(_PROGRESS)), default=-1) + 1
-    if _raised(lines[since:]):
-        lines = lines[since:]
+    later = lines[since:]
+    return later if any(_TRACEBACK in line for line in later) and _raised(later) else lines
+
+
+def _known(lines: list[str]) -> tuple[str, str, str] | None:
+    """By the signs of failures that are known."""
     signs = [(sign.kind, line) for line in lines if (sign := failures.find(line, 0)) is not None]
     for kind, (means, change) in _MEANS.items():
         if told := [line for known, line in signs if known is kind]:
@@ -86,7 +96,7 @@ def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
         return "its ranks lost each other (NCCL)", lost, _LOST_RANKS
     if any(kind is FailureKind.TRACEBACK for kind, _ in signs) and (raised := _raised(lines)):
         return "its program raised", raised, "`horae logs {job}` shows the traceback"
-    return _told_by_code(lines, exit_code)
+    return None
 
 
 _NOT_STARTED_HELPS = {
@@ -130,7 +140,7 @@ def _told_by_code(lines: list[str], exit_code: int | None) -> tuple[str, str, st
 
 def _raised(lines: list[str]) -> str:
     """The exception of the last traceback."""
-    begin = max((n for n, line in enumerate(lines) if "Traceback (most recent call last)" in line), default=-1)
+    begin = max((n for n, line in enumerate(lines) if _TRACEBACK in line), default=-1)
     return next((line for line in lines[begin + 1 :] if _RAISED.match(line)), "")
 
 

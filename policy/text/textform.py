@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from policy.model import BadInput
-from policy.text import jsontext, yaml12
+from policy.text import files, jsontext, yaml12
 
 #: Where a value stands: keys and positions from the root.
 Place = tuple[str | int, ...]
@@ -104,7 +104,11 @@ def load_file(path: str | Path) -> Document:
     """Read one file (`-`: standard input). Raises BadInput, also for what the file system refuses."""
     where = str(path)
     try:
-        raw = sys.stdin.buffer.read() if where == "-" else Path(path).read_bytes()
+        if where == "-":
+            raw = sys.stdin.buffer.read()
+        else:
+            with files.opened(path) as file:
+                raw = file.read()
     except OSError as error:
         raise BadInput(
             f"cannot be read: {error.strerror or error}", where=where, remedy="check the path and its permissions"

@@ -10,6 +10,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import BadRow
+from policy.text import files
 
 #: Bytes of one line. No trace has such lines; a file without line ends would otherwise be read whole.
 LONGEST = 1 << 20
@@ -119,7 +120,7 @@ def _row(bad: Malformed) -> BadRow:
 
 def opened(path: Path) -> IO[bytes]:
     """The bytes of `path`, unpacked where they are gzip."""
-    file = path.open("rb")
+    file = files.opened(path)
     if file.peek(2)[:2] != b"\x1f\x8b":
         return file
     packed = gzip.GzipFile(fileobj=file)

@@ -40,7 +40,8 @@ TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
          ("ran out of memory: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to",)),
         ("CUDA out of memory: half the batch\n[horae] step=10/20 loss=1\n" + TRACE + "KeyError: 'lr'", 1,
          ("its program raised: KeyError: 'lr'",)),
-        ("CUDA out of memory. Tried to allocate 2 GiB\n[horae] step=10/20 loss=1\n", 1, ("ran out of memory",)),
+        ("CUDA out of memory. Tried to allocate 2 GiB\n[horae] step=10/20 loss=1\nvalidation: 0.3\n", 1,
+         ("ran out of memory",)),
         ("[horae-exec] cannot run python x.py: [Errno 2] No such file or directory: '/gone/folder'", 127,
          ("could not be started: No such file or directory: /gone/folder",)),
         ("[horae-exec] cannot run true: [Errno 2] its working folder cannot be entered (No such file or directory): "

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import getpass
 import io
 import json
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from horae.api.client import Client
 from horae.cli import app, exits, main, wait
 from tests.horae.cli.conftest import Horae
+from tests.horae.sim.whatif.by_hand import HEADER
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 Path_ = tuple[str, ...]
+CLUSTER = ("--cluster", "v100:1x4")
+SACCT = f"""\
+{HEADER}
+7|7|ann|vision|COMPLETED|60|60|1000|1600|600|gres/gpu:a100=2|gres/gpu=2|n1
+8|8|ben|speech|COMPLETED|90|90|1000|1300|300|gres/gpu:a100=2|gres/gpu=2|n1
+"""
 
 
 def leaves(command: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
@@ -54,6 +67,50 @@ HOUSE = (
     "arbiter", "tenant", "app", "gang", "guard", "rho", "lease", "certificate", "snapshot", "pool", "perturb", "grace",
     "instance file", "model key", "envy", "allocation", "bid", "elastic", "rigid", "round", "supervisor",
 )  # fmt: skip
+
+
+#: A job that waits, in the words below.
+WAITING = "WAITING"
+#: What went well with an arbiter that has a job "1", which is over, and one that waits.
+LIVE: tuple[Path_, ...] = (
+    ("status",), ("status", "-N"), ("status", "-T"), ("status", "--start"), ("top",), ("apps",),
+    ("explain", "1"), ("report", "1"), ("wait", "1"), ("history",), ("priority", WAITING, "3"),
+    ("hold", WAITING), ("unhold", WAITING), ("cancel", WAITING), ("snapshot",), ("policies",), ("lab", "list"),
+    ("config", "show"), ("config", "init"), ("config", "mode", "main", "observe"), ("doctor",),
+    ("release-all", "--yes"), ("submit", "--dry-run", "-g", "1", "--json", "--", "true"),
+)  # fmt: skip
+#: What went well without one. TRACE, LOG and the like are files that the test makes.
+ALONE: tuple[Path_, ...] = (
+    ("demo", "--seconds", "5"),
+    ("decide", "INSTANCE", "--policy", "max-min"), ("decide", "INSTANCE", "--policy", "themis", "--explain", "JOB"),
+    ("decide", "INSTANCE", "--policy", "max-min", "--perturb", "TENANT"),
+    ("decide", "INSTANCE", "--policy", "themis", "--bids", "APP"),
+    ("profile", "LOG"), ("profile", "LOG", "LOG"), ("profile", "LOG", "--points"), ("profile", "LOG", "--why"),
+    ("profile", "--formats"), ("profile", "--explain", "step 10 loss 2.31"),
+    ("what-if", "--from-sacct", "SACCT"), ("what-if", "--from-sacct", "SACCT", "--policies", "fifo"),
+    ("simulate", "TRACE", *CLUSTER, "--policy", "fifo"),
+    ("simulate", "TRACE", *CLUSTER, "--policy", "fifo", "--engine", "arbiter", "--faults", "all"),
+    ("compare", "TRACE", *CLUSTER, "--policies", "fifo,srtf", "--out", "FOLDER/compared", "--no-plots"),
+    ("reproduce", "--list"), ("reproduce", "gandiva-fair-table-3"),
+    ("trace", "describe", "TRACE"), ("trace", "describe", "TRACE", "--out", "FOLDER/described"),
+    ("trace", "sample", "TRACE", "2", "--out", "FOLDER/sampled"),
+    ("trace", "scale", "TRACE", "2", "--out", "FOLDER/scaled"),
+    ("trace", "fit", "TRACE"), ("trace", "fit", "TRACE", "--jobs", "5", "--out", "FOLDER/drawn"),
+    ("config", "check", "CONFIG"),
+    ("install", "slurm", "SETS"), ("install", "slurm", "SETS", "--yes", "--record", "FOLDER/record"),
+    ("uninstall", "slurm", "SETS", "--record", "FOLDER/record"),
+    ("uninstall", "slurm", "SETS", "--yes", "--record", "FOLDER/record"),
+)  # fmt: skip
+#: Whose success is a JSON document, or lines of them, by a test of their own.
+ELSEWHERE: dict[Path_, str] = {
+    ("submit",): "below", ("attach",): "below", ("serve",): "below", ("logs",): "test_live.py",
+    ("lab", "up"): "tests/real", ("lab", "down"): "tests/real", ("lab", "status"): "tests/real",
+}  # fmt: skip
+
+
+def asked(words: Path_, waiting: str) -> list[str]:
+    found = [waiting if word == WAITING else word for word in words]
+    return found if "--json" in found else [*found, "--json"]
 
 
 def named(path: Path_) -> str:
@@ -124,21 +181,89 @@ def test_what_went_well_is_one_json_document(site: Client, horae: Horae, tmp_pat
     assert horae("submit", "--json", "-g", "1", "--iterations", "5", "--", "true").json == {"jobs": ["1"]}
     eventually(lambda: site.job("1")["ended"])
     waiting = horae("submit", "--json", "-g", "1", "--iterations", "9e9", "-c", "ck", "--", "true").json["jobs"][0]
-    done = {
-        named(words): horae(*words, "--json")
-        for words in (
-            ("status",), ("status", "-N"), ("status", "-T"), ("status", "--start"), ("top",), ("apps",),
-            ("explain", "1"), ("report", "1"), ("wait", "1"), ("history",), ("priority", waiting, "3"),
-            ("hold", waiting), ("unhold", waiting), ("cancel", waiting), ("snapshot",), ("policies",), ("lab", "list"),
-            ("config", "show"), ("config", "init"), ("config", "mode", "main", "observe"), ("doctor",),
-            ("release-all", "--yes"),
-        )
-    }  # fmt: skip
+    done = {named(words): horae(*(waiting if word == WAITING else word for word in words), "--json") for words in LIVE}
     assert {words: said.code for words, said in done.items() if said.code} == {}
     for words, said in done.items():
         assert isinstance(said.json, dict | list), words
     lines = horae("attach", "1", "--json").lines
     assert all(isinstance(json.loads(line), dict) for line in lines)
+
+
+def test_no_command_is_without_a_success_that_is_tried() -> None:
+    tried = {words[: len(path)] for words in (*LIVE, *ALONE) for path in COMMANDS if words[: len(path)] == path}
+    assert set(COMMANDS) - set(WITHOUT) - tried == set(ELSEWHERE) - tried
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, ...]]:
+    """Word of `ALONE` -> what is typed for it."""
+    folder = tmp_path_factory.mktemp("files")
+    made = {
+        "TRACE": "job,submitted,duration,gpus\na,0,100,2\nb,10,50,4\nc,20,30,1\n",
+        "LOG": "".join(f"[horae] step={n}/100 loss={1 / n:.4f} iter_s=0.1000 t={n / 10}\n" for n in range(1, 40)),
+        "SACCT": SACCT,
+        "CONFIG": f"state_dir: {folder}/state\ncluster: {{adapter: fake}}\n",
+    }
+    etc = folder / "etc"
+    etc.mkdir()
+    (etc / "slurm.conf").write_text("ClusterName=c\nSlurmUser=slurm\nPartitionName=gpu Nodes=n[1-4]\n")
+    sets = {"partitions": "gpu", "etc": etc, "user": getpass.getuser(), "spool": folder / "spool"}
+    sets |= {name: folder / name for name in ("lua", "units", "logrotate", "man", "completion")}
+    found: dict[str, tuple[str, ...]] = {name: (str(folder / name),) for name in made}
+    for name, text in made.items():
+        (folder / name).write_text(text)
+    found |= {"INSTANCE": (str(ROOT / "docs/policies/example.yaml"),), "FOLDER": (str(folder),)}
+    found["SETS"] = tuple(word for name, value in sets.items() for word in ("--set", f"{name}={value}"))
+    jobs = yaml.safe_load((ROOT / "docs/policies/example.yaml").read_text())["jobs"]
+    return found | {
+        "JOB": (jobs[0]["name"],),
+        "TENANT": (jobs[0]["tenant"],),
+        "APP": (jobs[0].get("app", jobs[0]["name"]),),
+    }
+
+
+@pytest.mark.parametrize("words", ALONE, ids=named)
+def test_what_went_well_without_an_arbiter_is_one_json_document(
+    words: Path_, horae: Horae, files: dict[str, tuple[str, ...]]
+) -> None:
+    typed = []
+    for word in words:
+        typed += files.get(word, (word.replace("FOLDER", files["FOLDER"][0]),))
+    said = horae(*typed, "--json")
+    assert said.code == exits.DONE, said.err
+    assert isinstance(said.json, dict | list)
+
+
+def test_the_answers_to_a_batch_are_lines_of_json(
+    horae: Horae, files: dict[str, tuple[str, ...]], tmp_path: Path
+) -> None:
+    question = {"instance": files["INSTANCE"][0], "policy": "fifo"}
+    batch = tmp_path / "questions.jsonl"
+    batch.write_text(2 * (json.dumps(question) + "\n"))
+    said = horae("decide", "--batch", str(batch), "--json")
+    assert said.code == exits.DONE, said.err
+    assert len(said.lines) == 2 and all(isinstance(json.loads(line), dict) for line in said.lines)
+
+
+def test_a_serving_arbiter_logs_lines_of_json_only(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    socket = Path(tempfile.mkdtemp(prefix="horae-")) / "a.sock"
+    config.write_text(f"state_dir: {tmp_path}/state\ncluster: {{adapter: fake}}\napi: {{socket: {socket}}}\n")
+    code = "import sys; from horae.cli import main; sys.exit(main())"
+    with (tmp_path / "out").open("wb") as out, (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "serve", str(config), "--json"], stdout=out, stderr=log, cwd=ROOT
+        )
+    try:
+        eventually(lambda: process.poll() is not None or b"serves" in (tmp_path / "log").read_bytes())
+    finally:
+        process.terminate()
+        assert process.wait(60) == exits.DONE, (tmp_path / "log").read_text()
+        shutil.rmtree(socket.parent)
+    lines = (tmp_path / "log").read_text().splitlines()
+    told = [json.loads(line) for line in lines]
+    assert [line["socket"] for line in told if line["event"] == "horae serves"] == [str(socket)]
+    assert (tmp_path / "out").read_bytes() == b""
 
 
 def test_a_question_that_nobody_answers_is_told_as_one_json_document(
