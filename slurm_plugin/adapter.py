@@ -190,7 +190,7 @@ class SlurmCluster:
                 )
         self._spool.prepare()
         self._spool.claim(token, self._sight.now_s())
-        self._token = token
+        self._token, self._sight.in_charge = token, True
 
     def heartbeat(self) -> None:
         if self._options.hold and self._options.partitions:

@@ -20,6 +20,7 @@ from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour, job_in
 from tests.real.slurm import (
+    Containers,
     Private,
     private_slurm,  # noqa: F401 - a fixture
     slurm_2411,  # noqa: F401
@@ -214,6 +215,28 @@ def test_an_owner_cannot_start_or_change_a_held_job_past_us(slurm_2411: object, 
         assert code == 0
         driver.wait(job, JobState.CANCELLED)
     finally:
+        made.end()
+
+
+def test_an_owner_cannot_bring_a_job_past_all_who_wait(slurm_2411: Containers, tmp_path: Path) -> None:  # noqa: F811
+    """One that he moves here stays where it was, as it was: it could be given no tag, and would not wait its turn."""
+    made = SlurmHarness(slurm_2411, tmp_path / "memory")
+    driver = Driver(made)
+    raw = slurm_2411.submit(PLAIN, "--partition=raw", "--gres=gpu:1", "--begin=now+1hour")
+    cpus = slurm_2411.submit(PLAIN, f"--partition={made.partition}", "--begin=now+1hour")
+    try:
+        before = [slurm_2411.run("scontrol", "show", "job", job) for job in (raw, cpus)]
+        for words in ([raw, f"partition={made.partition}"], [raw, f"partition=raw,{made.partition}"],
+                      [cpus, "gres=gpu:2"]):  # fmt: skip
+            code, text = slurm_2411.lab.exec("ctl", ["scontrol", "update", f"jobid={words[0]}", words[1]], user="alice")
+            assert code != 0
+            assert f"--partition={made.partition}" in text, "what to do instead"
+        assert [slurm_2411.run("scontrol", "show", "job", job) for job in (raw, cpus)] == before
+        code, _ = slurm_2411.lab.exec("ctl", ["scontrol", "update", f"jobid={cpus}", "partition=raw"], user="alice")
+        assert code == 0, "without GPUs it waits for nobody"
+        assert driver.observe().jobs == ()
+    finally:
+        slurm_2411.run("scancel", raw, cpus)
         made.end()
 
 
