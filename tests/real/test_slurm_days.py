@@ -285,6 +285,31 @@ def test_observing_writes_nothing(cluster: Driver) -> None:
     assert shown() == before
 
 
+@on_both
+def test_a_job_that_completes_between_the_look_and_the_requeue_is_left(cluster: Driver) -> None:
+    """slurmctld would take the requeue: a job that was cancelled would live again, and before 26.05.4 it may crash."""
+    script = "#!/bin/bash\ntrap '' TERM USR1\nwhile :; do sleep 0.2; done\n"
+    job = harness(cluster).submit_script(script, "--gres=gpu:1", ELASTIC)
+    cluster.start(job, cluster.one())
+    cluster.wait(job, JobState.RUNNING)
+    cluster.stop(job, 0.1)
+
+    def to_be_forced() -> bool:
+        return any(due.job == job and "is over" in due.what for due in cluster.patient(cluster.port.observe).due)
+
+    def state() -> str:
+        return harness(cluster).cluster.run("squeue", "-h", "-t", "all", "-j", number(job), "-o", "%T")
+
+    cluster.until("its time is over", to_be_forced)
+    harness(cluster).cluster.run("scancel", number(job))
+    wait_for("it ends, and ignores that", lambda: state() == "COMPLETING")
+    errors = cluster.port.follow_up([job])
+    assert [type(error) for error in errors.values()] == [TryLater], errors
+    assert "completing" in str(errors[job])
+    wait_for("it is over", lambda: state() == "CANCELLED")
+    assert " Restarts=0 " in scontrol(cluster, "show", "job", number(job))
+
+
 # --- crashes ----------------------------------------------------------------------------------------------
 
 
