@@ -139,12 +139,12 @@ class Pair:
             self.driver.observe()
             return self.slurm.run("squeue", "-h", "-t", "all", "-j", number, "-o", "%T")
 
-        try:
-            wait_for(f"{number} starts", lambda: state() != "PENDING")
+        ended = {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}
+        try:  # by Slurm's own word: what a busy slurmctld makes squeue say beside it is no start
+            wait_for(f"{number} starts", lambda: state() in {"CONFIGURING", "RUNNING", "COMPLETING", *ended})
         except AssertionError:  # Slurm took it, and has no nodes for it
             self.slurm.run("scancel", number)
             return "stays pending"
-        ended = {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}
         wait_for(f"{number} ends", lambda: state() in ended, 300.0)  # longer than a requeue takes
         wait_for("its nodes are idle", lambda: not self.slurm.run("squeue", "-h", "-t", "R,CG"))
         shown = self.slurm.run("scontrol", "show", "job", number)
