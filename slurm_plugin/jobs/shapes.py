@@ -13,7 +13,7 @@ from policy.model import EMPTY, Allocation, Gpus
 from slurm_plugin.clients.routes import Batch
 from slurm_plugin.comment import Tag, parse_tag
 from slurm_plugin.jobs import mails
-from slurm_plugin.jobs.order import array_of, is_whole
+from slurm_plugin.jobs.order import array_of, is_whole, record_of
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import cpus_per_gpu, keeps_shape, tag_of
 from slurm_plugin.jobs.waiting import begins_s, held_by_others, is_beside, parked, restarts_itself
@@ -148,8 +148,16 @@ def original(row: JobRow, now_s: float) -> tuple[Write, ...]:
     return update(row.id, change), when
 
 
-def handing_back(row: JobRow, memo: Memo, now_s: float) -> tuple[Write, ...]:
-    """The request as it was made, its own time, and the release; a hold of others' stays."""
+def only_ordered(row: JobRow, memo: Memo) -> bool:
+    """Whether nothing of ours is on it but its place: a stranger's, in a pool that orders and does no more."""
+    return memo.ordered != 0 and parse_tag(row.admin_comment) is None and not memo.grants and not memo.held_s
+
+
+def handing_back(row: JobRow, memo: Memo, now_s: float, tasks: int | None = None) -> tuple[Write, ...]:
+    """The request as it was made, its own time, and the release; a hold of others' stays. `tasks`: to be said of one
+    that was ordered alone."""
+    if only_ordered(row, memo):
+        return (update(row.id, Change(site_factor=0, tasks=tasks)),)
     writes: list[Write] = []
     if row.state in {"PENDING", "SPECIAL_EXIT"}:
         writes += original(row, now_s)
@@ -161,13 +169,16 @@ def handing_back(row: JobRow, memo: Memo, now_s: float) -> tuple[Write, ...]:
     return tuple(writes)
 
 
-def handing_back_all(jobs: Mapping[JobId, tuple[JobRow, Memo]], now_s: float) -> list[tuple[tuple[JobId, ...], Batch]]:
-    """What is written, with the jobs that each batch is for. Tasks that an array's own record stands for, and of which
-    the same is written, are named together: one by one, each would become a record of its own."""
+def handing_back_all(
+    jobs: Mapping[JobId, tuple[JobRow, Memo]], now_s: float, tasks: Mapping[str, int | None] = EMPTY
+) -> list[tuple[tuple[JobId, ...], Batch]]:
+    """What is written, with the jobs that each batch is for; `tasks`: of records that were ordered alone. Tasks that an
+    array's own record stands for, and of which the same is written, are named together: one by one, each would become a
+    record of its own."""
     alike: dict[tuple[object, ...], list[JobId]] = {}
     writes: dict[JobId, tuple[Write, ...]] = {}
     for job, (row, memo) in jobs.items():
-        writes[job] = handing_back(row, memo, now_s)
+        writes[job] = handing_back(row, memo, now_s, tasks.get(record_of(row)))
         words = tuple((write.verb, write.change) for write in writes[job])
         alike.setdefault((row.slurm_id, words) if is_whole(row) else (job,), []).append(job)
     found = []

@@ -282,3 +282,13 @@ def test_tasks_that_an_update_would_lose_are_said_in_the_last_one() -> None:
 
 def test_what_waits_beside_and_is_taken_elsewhere_is_not_written() -> None:
     assert handing_back(replace(ROW, **{**BESIDE, "partition": "new"}), Memo("7.abc"), NOW) == ()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_of_a_strangers_job_that_was_ordered_alone_the_order_is_undone_alone(held: bool) -> None:
+    """In a pool that only orders, without the module: his nodes, his begin time and his hold are his."""
+    row = replace(ROW, admin_comment="", priority=0 if held else 5, eligible_s=NOW - 50)
+    ordered = Memo("7", ordered=64)
+    assert handing_back(row, ordered, NOW) == (update("7", Change(site_factor=0)),)
+    assert handing_back(row, ordered, NOW, 8) == (update("7", Change(site_factor=0, tasks=8)),)
+    assert update("7", Change(node_list=())) in handing_back(row, Memo("7", (RAN,)), NOW), "we chose its nodes"
