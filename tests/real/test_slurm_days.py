@@ -17,6 +17,7 @@ import pytest
 from horae.port import BlockKind, JobState, TryLater, attend
 from policy.model import Health, Shape
 from slurm_plugin import connect
+from slurm_plugin.adapter import SlurmCluster
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour, job_in
 from tests.real.slurm import (
@@ -303,6 +304,7 @@ def test_a_job_that_completes_between_the_look_and_the_requeue_is_left(cluster: 
     cluster.until("its time is over", to_be_forced)
     harness(cluster).cluster.run("scancel", number(job))
     wait_for("it ends, and ignores that", lambda: state() == "COMPLETING")
+    assert isinstance(cluster.port, SlurmCluster)
     errors = cluster.port.follow_up([job])
     assert [type(error) for error in errors.values()] == [TryLater], errors
     assert "completing" in str(errors[job])

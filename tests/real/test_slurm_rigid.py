@@ -118,7 +118,7 @@ class Pair:
             self._start(number)
         end = f"{self._end(number)}\n"
         text = (self.here / out).read_text() if (self.here / out).exists() else ""
-        text = re.sub(r"/job\d+/", "/job/", text.replace(partition, "PARTITION"))
+        text = re.sub(r"/job\d+/|\bjob \d+\b", "/job/", text.replace(partition, "PARTITION"))
         return end + "\n".join(line for line in text.splitlines() if not _OWN.match(line))
 
     def _start(self, number: str) -> None:
