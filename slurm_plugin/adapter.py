@@ -190,7 +190,7 @@ class SlurmCluster:
                 )
         self._spool.prepare()
         self._spool.claim(token, self._sight.now_s())
-        self._token = token
+        self._token, self._sight.in_charge = token, True
 
     def heartbeat(self) -> None:
         if self._options.hold and self._options.partitions:
@@ -309,8 +309,13 @@ class SlurmCluster:
         """As fast as slurmctld answers, and lets itself be asked: whoever leaves has said so. `over`: jobs that need no
         write any more."""
         known = {job: (row, self._memories.get(job)) for job, row in jobs.items()}
-        groups = shapes.handing_back_all(known, self._sight.now_s())
+        ordered = [row for row, memo in known.values() if shapes.only_ordered(row, memo)]
         with self._client.pace.hurried():
+            try:
+                tasks = self._order.tasks(ordered, self.facts().release)
+            except PortError as error:
+                return dict.fromkeys(jobs, error)
+            groups = shapes.handing_back_all(known, self._sight.now_s(), tasks)
             failed = self._client.write_each([batch for _, batch in groups])
         errors = {
             job: error for (group, _), error in zip(groups, failed, strict=True) if error is not None for job in group
@@ -329,7 +334,7 @@ class SlurmCluster:
                 "this Slurm has no lever for the order of pending jobs (PriorityType is not priority/multifactor)"
             )
         with self._lock:
-            self._order.set(jobs, self._sight.rows)
+            self._order.set(jobs, self._sight.rows, self.facts().release)
 
     def set_reason(self, job: JobId, text: str) -> None:
         self._spool.reason(job, text)

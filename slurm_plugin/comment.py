@@ -5,10 +5,11 @@ The user's word: `horae:` and `name=value` pairs joined by commas, anywhere in t
 
 The module's tag, in admin_comment, written once: `horae=NONCE` and the request as it was before it was made
 reshapeable: `horae=6f1c..,gpus=4,nodes=2,types=v100,cpus=16,mem=64000`, and what else Slurm counts: `lic=matlab:1`,
-`atonce=2` (of `--array=1-9%2`), and of a list of partitions all of it and those that are Slurm's own:
-`beside=raw,list=gpu/raw`. A job that keeps its own shape was not changed; its tag says so, and what it asks of
-its nodes: `..,shape=own,per=2,fixed=1,nodecpus=8,alone=1,features=ib/nvme`, `any=v100/k80` (one of these),
-`on=n[1-2/7]`, `off=n9` (by name, with slashes for commas).
+`atonce=2` (of `--array=1-9%2`), the managed partition that it came to: `part=gpu`, and of a list of partitions all of
+it and those that are Slurm's own: `beside=raw,list=gpu/raw`. A job that keeps its own shape was not changed; its tag
+says so, and what it asks of its nodes: `..,shape=own,per=2,fixed=1,nodecpus=8,alone=1,features=ib/nvme`,
+`any=v100/k80` (one of these), `on=n[1-2/7]`, `off=n9` (by name, with slashes for commas), and `tasks=8` where Slurm
+would forget their number.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class Tag:
     licences: tuple[tuple[str, int], ...] = ()
     beside: tuple[str, ...] = ()  #: of its list of partitions Slurm's own: there it waits as anybody does
     partitions: tuple[str, ...] = ()  #: its list
+    partition: str = ""  #: the managed one that it came to
+    tasks: int | None = None  #: said in each update: Slurm would lose them (`--ntasks-per-gpu`)
     mail: int = 0  #: what its user wants to be written about, in Slurm's bits
 
 
@@ -143,6 +146,8 @@ def parse_tag(admin_comment: str) -> Tag | None:
         memory=memory << 20 if memory is not None else None,
         begin_s=_digits(pairs, "begin"),
         mail=_digits(pairs, "mail") or 0,
+        partition=next(iter(_partitions(pairs, "part")), ""),
+        tasks=_digits(pairs, "tasks"),
         beside=_partitions(pairs, "beside"),
         partitions=_partitions(pairs, "list"),
         at_once=_digits(pairs, "atonce"),

@@ -8,6 +8,7 @@ not sent again by another client.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +22,12 @@ from slurm_plugin.clients.base import CannotSay, Client, ClientAway, Operation
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.errors import ControllerAway
 from slurm_plugin.records import Facts, JobRow, NodeRow
-from slurm_plugin.writes import Write
+from slurm_plugin.writes import Verb, Write
 
 AWAY_FIRST_S, AWAY_MOST_S = 0.25, 5.0
 REST_FIRST_S, REST_MOST_S = 1.0, 60.0
+#: the first line of that kind: what its user wrote stands behind it, and in one line
+_STATE = re.compile(r"^ +JobState=(\S+)", re.MULTILINE)
 _ODD = 10  #: notes of one look on records that were set aside
 T = TypeVar("T")
 
@@ -148,6 +151,29 @@ class Routes:
     def _together(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
         """Writes of one kind, that the same clients can do."""
         plain = [write for write, _ in writes]
+        if plain[0].verb is Verb.REQUEUE_HOLD:
+            return self._requeued(writes)
+        return self._sent(plain, writes)
+
+    def _requeued(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        """But for jobs that have ended and whose nodes have not said so yet, as slurmctld has them right before: it
+        would take the requeue, and lose their usage or, before 26.05.4, itself."""
+        try:
+            told = self.standing([write.job for write, _ in writes])
+        except PortError as error:
+            return [error] * len(writes)
+        errors: dict[int, PortError | None] = {
+            at: TryLater(f"{doing}: it is completing, and is requeued after that")
+            for at, (write, doing) in enumerate(writes)
+            if (found := _STATE.search(told.get(write.job, ""))) and found[1] == "COMPLETING"
+        }
+        left = [at for at in range(len(writes)) if at not in errors]
+        if left:
+            sent = [writes[at] for at in left]
+            errors |= zip(left, self._sent([write for write, _ in sent], sent), strict=True)
+        return [errors[at] for at in range(len(writes))]
+
+    def _sent(self, plain: Sequence[Write], writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
         try:
             errors = self._by(Operation(plain[0].verb.value), lambda client: client.write_each(writes), plain)
         except PortError as error:

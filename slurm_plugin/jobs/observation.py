@@ -21,8 +21,18 @@ from slurm_plugin.jobs import holdings, limits, quotas, state_machine
 from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.jobs.record import Memo, Memories
-from slurm_plugin.jobs.specification import keeps_shape, port_id
-from slurm_plugin.jobs.waiting import Arrivals, awaited, is_beside, is_ours, restarts_itself, waits_for_us
+from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, tag_of
+from slurm_plugin.jobs.waiting import (
+    Arrivals,
+    awaited,
+    came_to,
+    is_beside,
+    is_ours,
+    numbers,
+    relisted,
+    restarts_itself,
+    waits_for_us,
+)
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.rights import command_of, hidden_from
@@ -78,6 +88,9 @@ class Observer:
         self.away, self._away_s = tuple[Absence, ...](), -_AWAY_AGE_S  #: what the site has reserved for maintenance
         self._facts: Facts | None = None
         self._facts_s = 0.0
+        self._untagged = set[str]()  #: that wait here, and were not held at their submission
+        self.in_charge = False  #: whether it is for an arbiter, which would do something about them
+        self._swept_s = -_FACTS_AGE_S  #: when jobs of ours were last looked for in all partitions
         self._verdicts: dict[JobId, tuple[JobRow, state_machine.Judgement]] = {}
         self._accounts: dict[JobId, tuple[tuple[JobState, int], float, Account]] = {}
 
@@ -127,7 +140,10 @@ class Observer:
         self.woke_s |= dict.fromkeys(self._down - down, look.now_s)
         self._down = down
         self.unoffered = {}
+        look.notes += self._unseen()
         for job, row in self.rows.items():
+            if job in self.moved and not restarts_itself(row):
+                continue  # what is due about one that waits for us is not due any more
             if waits(job):
                 self._memories.granted_at(job, look.now_s)  # Slurm cannot have followed it: it is as old as now
             try:
@@ -177,6 +193,22 @@ class Observer:
         if verdict.memo.stop is not None and verdict.memo.stop.stay:
             look.staying.append((row, verdict.memo))
         return shown
+
+    def _unseen(self) -> list[str]:
+        """Said once of jobs that wait here for GPUs and that the module did not take: nobody but Slurm orders them."""
+        waiting = {
+            row.id
+            for row in self.rows.values()
+            if self._options.hold and row.state == "PENDING" and tag_of(row) is None and requested(row, None)
+        }
+        fresh, self._untagged = sorted(waiting - self._untagged, key=numbers), waiting
+        if not fresh:
+            return []
+        who = ", ".join(fresh[:5]) + (f" and {len(fresh) - 5} more" if len(fresh) > 5 else "")
+        return [
+            f"{who}: Slurm's own, and started past all who wait: moved here by an administrator, submitted while no "
+            "arbiter lived, or in a reservation"
+        ]
 
     def _maintenance(self, look: Look) -> tuple[Absence, ...]:
         """What the site has reserved for it; that of a while ago where Slurm does not tell. By scontrol alone."""
@@ -256,25 +288,37 @@ class Observer:
         return told
 
     def _find_moved(self, rows: Mapping[JobId, JobRow]) -> None:
-        """Of those that waited and are not seen any more, who is elsewhere: where nobody would ever start it, or where
-        it has begun, of a list of partitions that its user named. And whom Slurm starts again by itself."""
+        """Who waits for us where it is not ours to say: found anew in each look, but for those that are not in it."""
+        ours = frozenset(self._options.partitions)
+        self.moved = {job: found for job, found in self.moved.items() if job not in rows}
+        self.moved |= self._elsewhere(rows, ours)
+        for job, row in rows.items():
+            if not waits_for_us(row, self._memories.get(job), self._options):
+                continue
+            if ours and relisted(row, ours):
+                self.moved[job] = row, f"may start in {row.partition} now, and is Slurm's own"
+            elif restarts_itself(row):
+                self.moved[job] = row, "is started again by Slurm itself (--requeue=expedite)"
+
+    def _elsewhere(self, rows: Mapping[JobId, JobRow], ours: frozenset[str]) -> dict[JobId, tuple[JobRow, str]]:
+        """Of those that came to ours, whom an administrator took to where nobody would ever start it, also while nobody
+        looked, or who has begun there, of a list of partitions that its user named."""
         missing = {
             job
             for job, row in self.rows.items()
             if job not in rows and waits_for_us(row, self._memories.get(job), self._options)
         }
-        if missing and self._options.partitions:
-            elsewhere = {port_id(row): row for row in self._client.jobs(())}
-            self.moved |= {
-                job: (elsewhere[job], f"is in partition {elsewhere[job].partition}, and Slurm's there")
-                for job in missing
-                if job in elsewhere and is_ours(elsewhere[job], self._memories.get(job), self._options)
-            }
-
-        self.moved |= {
-            job: (row, "is started again by Slurm itself (--requeue=expedite)")
-            for job, row in rows.items()
-            if restarts_itself(row) and waits_for_us(row, self._memories.get(job), self._options)
+        sweep = self.in_charge and time.monotonic() - self._swept_s > _FACTS_AGE_S
+        if not ours or not (missing or sweep):
+            return {}
+        self._swept_s = time.monotonic()
+        found = {port_id(row): row for row in self._client.jobs(()) if ours.isdisjoint(row.partition.split(","))}
+        return {
+            job: (row, f"is in partition {row.partition}, and Slurm's there")
+            for job, row in found.items()
+            if job not in rows
+            and (job in missing or came_to(row) & ours)
+            and is_ours(row, self._memories.get(job), self._options)
         }
 
     def _find_beyond(

@@ -1,7 +1,12 @@
-"""The order of pending jobs, by SiteFactor alone: what is asked for, what shows, and what must be asked again."""
+"""The order of pending jobs, by SiteFactor alone: what is asked for, what shows, and what must be asked again.
+
+24.11 counts the tasks of `--ntasks-per-gpu` anew at every update of a job, and wrongly: there the number is read right
+before, and said with it. 22.05 and 26.05 do not; those between are taken to.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,11 +19,28 @@ from slurm_plugin.writes import Change, Write, update
 
 #: A priority that stays low after so many writes has sunk for another reason (fair share, a nice of its user): let be.
 _TRIES = 3
+_LOSING_AFTER, _LOSING_BEFORE = (22, 5), (26, 5)
+_ASKED = 64  #: jobs whose tasks are asked for in one setting; the others are ordered by the next
+_MANY = 1_000_000
+_BY_GPU = re.compile(r"^ +NtasksPerTRES=[1-9]", re.MULTILINE)
+_TASKS = re.compile(r"^ +NumNodes=.* NumTasks=([0-9]{1,9})", re.MULTILINE)
 
 
-def site_factor(row: JobRow, factor: int) -> Write:
+def site_factor(row: JobRow, factor: int, tasks: int | None = None) -> Write:
     """Of an array all tasks together: named one by one, each would become a record of its own in slurmctld."""
-    return update(str(row.slurm_id) if is_whole(row) else row.id, Change(site_factor=factor))
+    return update(record_of(row), Change(site_factor=factor, tasks=tasks))
+
+
+def record_of(row: JobRow) -> str:
+    """Its number, or its array's where that stands for it."""
+    return str(row.slurm_id) if is_whole(row) else row.id
+
+
+def tasks_by_gpu(text: str) -> int | None:
+    """Of `scontrol show job`, of a job or an array: tasks that follow from its GPUs; None where none do."""
+    waiting = next((each for each in text.split("\n\n") if "\n   JobState=PENDING " in each), "")
+    found = _TASKS.search(waiting) if _BY_GPU.search(waiting) else None
+    return int(found[1]) if found else None
 
 
 def is_whole(row: JobRow) -> bool:
@@ -48,6 +70,7 @@ class Order:
         self._client, self._memories = client, memories
         self._standing = False  #: whether the order asked for last was written whole; after a restart nobody knows
         self._own: dict[JobId, int] = {}  #: priorities without our factors, as they were when those were written
+        self._plain: frozenset[str] = frozenset()  #: records whose tasks do not follow from their GPUs, for good
         self._tries: dict[JobId, int] = {}  #: writes of factors that have not shown since
 
     def lost(self, rows: Mapping[JobId, JobRow]) -> bool:
@@ -55,9 +78,11 @@ class Order:
         for job in [job for job in self._tries if job not in rows or not self._hidden(job, rows[job])]:
             del self._tries[job]
         self._own = {job: own for job, own in self._own.items() if job in rows}
+        if self._plain:
+            self._plain &= {record_of(row) for row in rows.values()}
         return not self._standing or any(self._due(job, row) for job, row in rows.items())
 
-    def set(self, jobs: Sequence[JobId], rows: Mapping[JobId, JobRow]) -> None:
+    def set(self, jobs: Sequence[JobId], rows: Mapping[JobId, JobRow], release: tuple[int, int] = (0, 0)) -> None:
         """First first; only what differs is written. Raises PortError, with the others' written all the same."""
         self._standing = False
         places = self._places([job for job in jobs if job in rows and _is_ordered(rows[job])], rows)
@@ -70,17 +95,32 @@ class Order:
         for place, factor in wanted:
             if not is_whole(place.row) and (array_of(place.row) in arrays or self._differs(place, factor, rows)):
                 asked.append((place, factor))
-        batches = [Batch((site_factor(place.row, factor),), "ordering the pending jobs") for place, factor in asked]
+        told = self.tasks([place.row for place, _ in asked], release, _ASKED)
+        now = [each for each in asked if record_of(each[0].row) in told]
+        writes = [site_factor(place.row, factor, told[record_of(place.row)]) for place, factor in now]
+        batches = [Batch((write,), "ordering the pending jobs") for write in writes]
         errors = self._client.write_each(batches)
         with self._memories.together():
-            for (place, factor), error in zip(asked, errors, strict=True):
+            for (place, factor), error in zip(now, errors, strict=True):
                 if error is None:
                     self._own |= {job: own[job] for job in place.jobs}
                     self._book(place, factor)
         failed = [error for error in errors if error is not None]
         if failed:
             raise failed[0]
-        self._standing = True
+        self._standing = len(now) == len(asked)
+
+    def tasks(self, rows: Sequence[JobRow], release: tuple[int, int], most: int = _MANY) -> dict[str, int | None]:
+        """What is to be said of the tasks of these in an update, by their records; of no more new ones than `most`, and
+        one that is left out is not to be written now. Raises PortError."""
+        records = dict.fromkeys(map(record_of, rows))
+        if not _LOSING_AFTER < release < _LOSING_BEFORE:
+            return dict.fromkeys(records)
+        unknown = [each for each in records if each not in self._plain][:most]
+        told = self._client.standing(unknown) if unknown else {}
+        found = {each: tasks_by_gpu(text) for each, text in told.items()}
+        self._plain |= {each for each, tasks in found.items() if tasks is None}
+        return {each: None for each in records if each in self._plain} | found
 
     def _places(self, jobs: Sequence[JobId], rows: Mapping[JobId, JobRow]) -> list[_Place]:
         """In order; an array is where the first of its tasks is."""

@@ -13,10 +13,10 @@ from policy.model import EMPTY, Allocation, Gpus
 from slurm_plugin.clients.routes import Batch
 from slurm_plugin.comment import Tag, parse_tag
 from slurm_plugin.jobs import mails
-from slurm_plugin.jobs.order import array_of, is_whole
+from slurm_plugin.jobs.order import array_of, is_whole, record_of
 from slurm_plugin.jobs.record import Grant, Memo
-from slurm_plugin.jobs.specification import cpus_per_gpu
-from slurm_plugin.jobs.waiting import begins_s, held_by_others, is_beside, restarts_itself
+from slurm_plugin.jobs.specification import cpus_per_gpu, keeps_shape, tag_of
+from slurm_plugin.jobs.waiting import begins_s, held_by_others, is_beside, parked, restarts_itself
 from slurm_plugin.records import JobRow, fold
 from slurm_plugin.writes import Change, Write, release, update
 
@@ -58,6 +58,8 @@ def into_maintenance(nodes: tuple[str, ...], memo: Memo, away: Sequence[Absence]
     return ""
 
 
+#: what is released before its last update begins so much later, and by that update
+_SOON_S = 60.0
 #: SiteFactor of a granted job: above what any priority/multifactor computes, half way below its end
 FIRST = 1 << 30
 
@@ -69,7 +71,7 @@ def start_writes(
     else a job behind others waits for backfill, or for ever, though the nodes that it was granted are free."""
     tag = parse_tag(row.admin_comment)
     if tag is not None and tag.own_shape:
-        return _own_start(row, tag, first)
+        return _own_start(row, tag, first, grant.at_s)
     count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
     if total < 1:
         raise Never(f"{row.id}: no GPUs")
@@ -92,13 +94,28 @@ def start_writes(
     return update(row.id, replace(change, start_now=False)), update(row.id, Change(start_now=True))
 
 
-def _own_start(row: JobRow, tag: Tag, first: bool) -> tuple[Write, ...]:
+def _own_start(row: JobRow, tag: Tag, first: bool, now_s: float) -> tuple[Write, ...]:
     """Of a job that keeps its shape."""
     if is_beside(row):
-        return (update(row.id, Change(partitions=tag.partitions)),)
+        return (update(row.id, Change(partitions=tag.partitions, tasks=tag.tasks)),)
     lifted = first and not tag.beside  # else it would be before others' jobs in others' partitions too
-    change = Change(start_now=True, site_factor=FIRST if lifted else None)
-    return update(row.id, change), *([release(row.id)] if row.held else [])
+    change = Change(start_now=True, site_factor=FIRST if lifted else None, tasks=_tasks(row, tag))
+    return _released((update(row.id, change),), row, now_s) if row.held else (update(row.id, change),)
+
+
+def _tasks(row: JobRow, tag: Tag) -> int | None:
+    """What each update of a job that keeps its shape has to say of its tasks, unless it was reshaped since."""
+    now = tag_of(row)
+    return tag.tasks if now is None or now.gpus == tag.gpus else None
+
+
+def _released(writes: tuple[Write, ...], row: JobRow, now_s: float) -> tuple[Write, ...]:
+    """These, and its release. Where an update has to say its tasks it is the last: a release, which is an update too,
+    would lose them again."""
+    last = writes[-1]
+    if last.change is None or last.change.tasks is None or not keeps_shape(row):
+        return (*writes, release(row.id))
+    return (update(row.id, Change(start_s=now_s + _SOON_S)), *writes[:-1], release(row.id), last)
 
 
 def left_min(memo: Memo) -> int | None:
@@ -112,9 +129,12 @@ def original(row: JobRow, now_s: float) -> tuple[Write, ...]:
     """The request as its user made it, as far as Slurm takes it back, without our nodes; its time comes last."""
     tag = parse_tag(row.admin_comment)
     if tag and is_beside(row):
-        return (update(row.id, Change(partitions=tag.partitions)),)
+        return (update(row.id, Change(partitions=tag.partitions, tasks=tag.tasks)),)
+    if tag and tag.beside and not row.held and not parked(row, now_s):
+        return ()  # nothing of ours is on it: it waits wherever it was taken to since
     begin_s = begins_s(row, now_s)
-    when = update(row.id, Change(start_now=begin_s is None, start_s=begin_s))
+    tasks = _tasks(row, tag) if tag and tag.own_shape else None
+    when = update(row.id, Change(start_now=begin_s is None, start_s=begin_s, tasks=tasks))
     if tag and tag.own_shape:
         return (when,)
     if not tag or not tag.gpus:
@@ -128,8 +148,16 @@ def original(row: JobRow, now_s: float) -> tuple[Write, ...]:
     return update(row.id, change), when
 
 
-def handing_back(row: JobRow, memo: Memo, now_s: float) -> tuple[Write, ...]:
-    """The request as it was made, its own time, and the release; a hold of others' stays."""
+def only_ordered(row: JobRow, memo: Memo) -> bool:
+    """Whether nothing of ours is on it but its place: a stranger's, in a pool that orders and does no more."""
+    return memo.ordered != 0 and parse_tag(row.admin_comment) is None and not memo.grants and not memo.held_s
+
+
+def handing_back(row: JobRow, memo: Memo, now_s: float, tasks: int | None = None) -> tuple[Write, ...]:
+    """The request as it was made, its own time, and the release; a hold of others' stays. `tasks`: to be said of one
+    that was ordered alone."""
+    if only_ordered(row, memo):
+        return (update(row.id, Change(site_factor=0, tasks=tasks)),)
     writes: list[Write] = []
     if row.state in {"PENDING", "SPECIAL_EXIT"}:
         writes += original(row, now_s)
@@ -137,17 +165,20 @@ def handing_back(row: JobRow, memo: Memo, now_s: float) -> tuple[Write, ...]:
         first = writes.pop(0) if writes else update(row.id, Change())
         writes.insert(0, replace(first, change=replace(first.change or Change(), site_factor=0)))
     if row.held and not held_by_others(row, memo):
-        writes.append(release(row.id))
+        return _released(tuple(writes), row, now_s) if writes else (release(row.id),)
     return tuple(writes)
 
 
-def handing_back_all(jobs: Mapping[JobId, tuple[JobRow, Memo]], now_s: float) -> list[tuple[tuple[JobId, ...], Batch]]:
-    """What is written, with the jobs that each batch is for. Tasks that an array's own record stands for, and of which
-    the same is written, are named together: one by one, each would become a record of its own."""
+def handing_back_all(
+    jobs: Mapping[JobId, tuple[JobRow, Memo]], now_s: float, tasks: Mapping[str, int | None] = EMPTY
+) -> list[tuple[tuple[JobId, ...], Batch]]:
+    """What is written, with the jobs that each batch is for; `tasks`: of records that were ordered alone. Tasks that an
+    array's own record stands for, and of which the same is written, are named together: one by one, each would become a
+    record of its own."""
     alike: dict[tuple[object, ...], list[JobId]] = {}
     writes: dict[JobId, tuple[Write, ...]] = {}
     for job, (row, memo) in jobs.items():
-        writes[job] = handing_back(row, memo, now_s)
+        writes[job] = handing_back(row, memo, now_s, tasks.get(record_of(row)))
         words = tuple((write.verb, write.change) for write in writes[job])
         alike.setdefault((row.slurm_id, words) if is_whole(row) else (job,), []).append(job)
     found = []

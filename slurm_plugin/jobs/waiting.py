@@ -39,6 +39,18 @@ def is_beside(row: JobRow) -> bool:
     return bool(others) and row.state == "PENDING" and set(others) == set(row.partition.split(","))
 
 
+def came_to(row: JobRow) -> frozenset[str]:
+    """The managed partitions that it came to; none of one that an older module tagged."""
+    tag = parse_tag(row.admin_comment)
+    return frozenset() if tag is None else frozenset({*tag.partitions, tag.partition}) - {*tag.beside, ""}
+
+
+def relisted(row: JobRow, ours: frozenset[str]) -> bool:
+    """Whether an administrator has named others beside ours since: it waits for us, and so in none of them."""
+    now = row.partition.split(",")
+    return row.state == "PENDING" and not ours.isdisjoint(now) and not ours.issuperset({*now} - {*others_of(row)})
+
+
 def restarts_itself(row: JobRow) -> bool:
     """Whether Slurm starts it again, before all others and on nodes that it keeps for it (`--requeue=expedite`). One
     that has nodes still is leaving them, and may have come to its end."""
@@ -147,7 +159,7 @@ class Arrivals:
             for second, time_s in self._came.values():
                 self._newest[second] = max(time_s, self._newest.get(second, second))
         told = [(row.submit_s, job, row) for job, row in rows.items() if row.submit_s is not None]
-        fresh = [(second, *_numbers(row), job) for second, job, row in told if job not in self._came]
+        fresh = [(second, *numbers(row.id), job) for second, job, row in told if job not in self._came]
         for second, _, _, job in sorted(fresh):
             before = self._newest.get(second)
             self._newest[second] = second if before is None else before + _NEXT_S
@@ -159,6 +171,7 @@ class Arrivals:
         return None if came is None else came[1]
 
 
-def _numbers(row: JobRow) -> tuple[int, int]:
-    array, _, task = row.id.partition("_")
+def numbers(job: str) -> tuple[int, int]:
+    """Of `161_2`, to order by."""
+    array, _, task = job.partition("_")
     return int(array), int(task or 0)

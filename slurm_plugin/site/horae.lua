@@ -128,6 +128,8 @@ local function shape_of(jd, request)
   add("any", any_feature(jd.features))
   add("on", node_names(jd.req_nodes))
   add("off", node_names(jd.exc_nodes))
+  -- 24.11 counts tasks by the GPU anew at every update, and wrongly: an update then says their number too
+  if given(jd.ntasks_per_gpu, NO_VAL16) then add("tasks", whole(least(jd.num_tasks, nil))) end
   return words
 end
 
@@ -340,7 +342,8 @@ local function submit(jd, uid)
   else
     jd.begin_time = os.time() + PARKED_S -- and who held it by --hold holds it beside that
   end
-  if not changes_shape then return M.taken(config, jd, tag) end
+  local part = string.find(managed, "[^%w_%-%.]") and "" or ",part=" .. managed
+  if not changes_shape then return M.taken(config, jd, tag .. part) end
   local mail = least(jd.mail_type, nil)
   if mail then tag = tag .. ",mail=" .. string.format("%d", mail) end
   -- one node, one task, untyped: from there every shape can be reached
@@ -351,7 +354,7 @@ local function submit(jd, uid)
   jd.pn_min_cpus = 1
   if jd.shared == 0 then jd.shared = NO_VAL16 end -- --exclusive would take every GPU of a node
   jd.requeue = 1
-  return M.taken(config, jd, tag)
+  return M.taken(config, jd, tag .. part)
 end
 
 -- Tagged, told of where the spool is, and noticed.
@@ -363,14 +366,45 @@ function M.taken(config, jd, tag)
   return slurm.SUCCESS
 end
 
+-- Whether a job of these GPUs, partitions and this reservation is one that is held at submission; its managed partition
+local function takes(config, hold, sources, partitions, reservation)
+  if given(reservation) then return nil end
+  for _, source in ipairs(sources) do
+    for _, name in ipairs({"tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket", "gres"}) do
+      if gpus_of(source[name]) then return (managed_partition(config, hold, partitions)) end
+    end
+  end
+  return nil
+end
+
+-- The managed partition that a waiting job would come to by this change of its owner's; nil: none, or it is there. It
+-- can be given no tag here (Slurm lets nobody but an operator write one), and would start past all who wait.
+local function comes_to(config, hold, jd, record)
+  local het = record.het_job_id
+  if (type(het) == "number" and het > 0) or (config.interactive == "pass" and not is_batch(record)) then return nil end
+  local reservation = record.resv_name
+  if takes(config, hold, {record}, record.partition, reservation) then return nil end
+  local partitions = given(jd.partition) and jd.partition or record.partition
+  if jd.reservation ~= nil then reservation = jd.reservation end
+  return takes(config, hold, {jd, record}, partitions, reservation)
+end
+
 -- Changes by the owner that would start the job past us or change its shape under us.
 local function modify(jd, record, uid)
   local config = M.config
   if config.admins[uid] then return slurm.SUCCESS end
-  if not string.find(" " .. (record.admin_comment or ""), "%s" .. ADMIN_TAG) then return slurm.SUCCESS end
-  local hold, list = alive(config), string.match(record.admin_comment, ",list=([^,%s]+)")
+  local hold, tag = alive(config), record.admin_comment or ""
+  local list = string.match(tag, ",list=([^,%s]+)")
   local partitions = list and string.gsub(list, "/", ",") or record.partition or ""
-  if not hold or not managed_partition(config, hold, partitions) then return slurm.SUCCESS end
+  if not hold then return slurm.SUCCESS end
+  local tagged = string.find(" " .. tag, "%s" .. ADMIN_TAG)
+  if not tagged or not managed_partition(config, hold, partitions) then
+    local managed = comes_to(config, hold, jd, record)
+    if not managed then return slurm.SUCCESS end
+    say("jobs of partition " .. managed .. " wait their turn from their submission on: scancel it, and submit it with " ..
+      "--partition=" .. managed)
+    return slurm.ERROR
+  end
   local wrong = wrong_text(jd)
   if wrong then say(wrong); return slurm.ERROR end
   local change = nil

@@ -27,7 +27,7 @@ hand_back() {
   { sub(/%[0-9]+/, "", $1) }
   $2 == "PENDING" || $2 == "SPECIAL_EXIT" || $2 == "REQUEUE_HOLD" {
     nonce = ""; gpus = 0; nodes = 1; cpus = 0; start = "now"; own = 0; arrived = 0; mail = 0; mails = ""
-    beside = ""; list = ""
+    beside = ""; list = ""; tasks = ""
     n = split($8, word, /[ ,]/)
     for (i = 1; i <= n; i++) {
       if (word[i] ~ /^horae=[0-9A-Za-z]+$/) nonce = substr(word[i], 7)
@@ -38,6 +38,7 @@ hand_back() {
       if (word[i] ~ /^beside=[A-Za-z0-9_.\/-]+$/) beside = substr(word[i], 8)
       if (word[i] ~ /^list=[A-Za-z0-9_.\/-]+$/) list = substr(word[i], 6)
       if (word[i] == "shape=own") own = 1
+      if (word[i] ~ /^tasks=[0-9]+$/) tasks = " NumTasks=" substr(word[i], 7) # some releases lose them in an update
       if (word[i] == "held=1") arrived = 1
       if (word[i] ~ /^mail=[0-9]+$/) mail = substr(word[i], 6) + 0
     }
@@ -48,14 +49,16 @@ hand_back() {
     gsub("/", ",", beside); gsub("/", ",", list)
     if (beside != "" && $7 == beside) { # it waits there as anybody does: what holds it is not ours
       if ($3 + 0 == 0) left = left (left == "" ? "" : ",") $1
-      printf "update jobid=%s Partition=%s\n", $1, list
+      printf "update jobid=%s Partition=%s%s\n", $1, list, tasks
       next
     }
     others = $3 + 0 == 0 && !arrived && !(($1 "." nonce) in ours) && (own || $4 + 0 == 0)
     if (others) left = left (left == "" ? "" : ",") $1
     if (own) {
-      printf "update jobid=%s StartTime=%s%s\n", $1, start, factor
-      if ($3 + 0 == 0 && !others) printf "release %s\n", $1
+      when = sprintf("update jobid=%s StartTime=%s%s%s\n", $1, start, factor, tasks)
+      if ($3 + 0 == 0 && !others && tasks != "") printf "update jobid=%s StartTime=uts%d\nrelease %s\n%s", $1, now + 60, $1, when
+      else if ($3 + 0 == 0 && !others) printf "%srelease %s\n", when, $1
+      else printf "%s", when
       next
     }
     if (gpus > 0) {

@@ -23,7 +23,7 @@ from tests.real.slurm import (
     wait_for,
 )
 from tests.real.slurm_clients import OwnRest, client, ended, opened, port_of, way
-from tests.real.slurm_driving import submit
+from tests.real.slurm_driving import PLAIN, harness, number, submit
 
 pytestmark = pytest.mark.real
 
@@ -68,6 +68,30 @@ def test_slurmrestd_sees_what_the_commands_see_and_both_steer(by_rest: Driver) -
     assert_goes_by(by_rest, Operation.UPDATE, "command" if release < (23, 2) else "slurmrestd")
     assert_goes_by(by_rest, Operation.REQUEUE_HOLD, "slurmrestd" if release >= (26, 5) else "command")
     assert_goes_by(by_rest, Operation.FACTS, "command")
+
+
+def test_a_list_of_partitions_goes_by_slurmrestd_too(by_rest: Driver) -> None:
+    made = harness(by_rest)
+    listed = f"--partition={made.partition},raw"
+
+    def partition(job: str) -> str:
+        return made.cluster.run("squeue", "-h", "-t", "all", "-j", number(job), "-o", "%P %T")
+
+    made.cluster.run("scontrol", "update", "PartitionName=raw", "State=DOWN")
+    try:
+        here, there = (made.submit_script(PLAIN, "--gres=gpu:1", "--comment=", listed) for _ in range(2))
+        assert partition(here) == partition(there) == "raw PENDING"
+        by_rest.start(here, by_rest.one())
+        by_rest.wait(here, JobState.RUNNING)
+        assert partition(here) == f"{made.partition} RUNNING"
+        assert by_rest.job(there).state is JobState.QUEUED
+    finally:
+        made.cluster.run("scontrol", "update", "PartitionName=raw", "State=UP")
+    wait_for("Slurm starts the other", lambda: partition(there) == "raw RUNNING")
+    by_rest.until("it is Slurm's", lambda: there not in {job.id for job in by_rest.observe().jobs})
+    by_rest.until("its GPU is taken", lambda: sum(node.foreign for node in by_rest.observe().nodes) == 1)
+    made.cluster.run("scancel", number(there))
+    assert_goes_by(by_rest, Operation.JOBS, "slurmrestd")
 
 
 def _same(driver: Driver, partitions: list[str]) -> bool:

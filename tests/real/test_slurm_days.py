@@ -17,9 +17,11 @@ import pytest
 from horae.port import BlockKind, JobState, TryLater, attend
 from policy.model import Health, Shape
 from slurm_plugin import connect
+from slurm_plugin.adapter import SlurmCluster
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour, job_in
 from tests.real.slurm import (
+    Containers,
     Private,
     private_slurm,  # noqa: F401 - a fixture
     slurm_2411,  # noqa: F401
@@ -217,6 +219,28 @@ def test_an_owner_cannot_start_or_change_a_held_job_past_us(slurm_2411: object, 
         made.end()
 
 
+def test_an_owner_cannot_bring_a_job_past_all_who_wait(slurm_2411: Containers, tmp_path: Path) -> None:  # noqa: F811
+    """One that he moves here stays where it was, as it was: it could be given no tag, and would not wait its turn."""
+    made = SlurmHarness(slurm_2411, tmp_path / "memory")
+    driver = Driver(made)
+    raw = slurm_2411.submit(PLAIN, "--partition=raw", "--gres=gpu:1", "--begin=now+1hour")
+    cpus = slurm_2411.submit(PLAIN, f"--partition={made.partition}", "--begin=now+1hour")
+    try:
+        before = [slurm_2411.run("scontrol", "show", "job", job) for job in (raw, cpus)]
+        for words in ([raw, f"partition={made.partition}"], [raw, f"partition=raw,{made.partition}"],
+                      [cpus, "gres=gpu:2"]):  # fmt: skip
+            code, text = slurm_2411.lab.exec("ctl", ["scontrol", "update", f"jobid={words[0]}", words[1]], user="alice")
+            assert code != 0
+            assert f"--partition={made.partition}" in text, "what to do instead"
+        assert [slurm_2411.run("scontrol", "show", "job", job) for job in (raw, cpus)] == before
+        code, _ = slurm_2411.lab.exec("ctl", ["scontrol", "update", f"jobid={cpus}", "partition=raw"], user="alice")
+        assert code == 0, "without GPUs it waits for nobody"
+        assert driver.observe().jobs == ()
+    finally:
+        slurm_2411.run("scancel", raw, cpus)
+        made.end()
+
+
 @on_both
 def test_a_requeue_by_anybody_comes_back_held_and_lost(cluster: Driver) -> None:
     job = cluster.running("requeued")
@@ -260,6 +284,32 @@ def test_observing_writes_nothing(cluster: Driver) -> None:
     watcher.close()
     assert {job.id for job in seen.jobs} == {running}  # a start time that somebody gave is not ours to undo
     assert shown() == before
+
+
+@on_both
+def test_a_job_that_completes_between_the_look_and_the_requeue_is_left(cluster: Driver) -> None:
+    """slurmctld would take the requeue: a job that was cancelled would live again, and before 26.05.4 it may crash."""
+    script = "#!/bin/bash\ntrap '' TERM USR1\nwhile :; do sleep 0.2; done\n"
+    job = harness(cluster).submit_script(script, "--gres=gpu:1", ELASTIC)
+    cluster.start(job, cluster.one())
+    cluster.wait(job, JobState.RUNNING)
+    cluster.stop(job, 0.1)
+
+    def to_be_forced() -> bool:
+        return any(due.job == job and "is over" in due.what for due in cluster.patient(cluster.port.observe).due)
+
+    def state() -> str:
+        return harness(cluster).cluster.run("squeue", "-h", "-t", "all", "-j", number(job), "-o", "%T")
+
+    cluster.until("its time is over", to_be_forced)
+    harness(cluster).cluster.run("scancel", number(job))
+    wait_for("it ends, and ignores that", lambda: state() == "COMPLETING")
+    assert isinstance(cluster.port, SlurmCluster)
+    errors = cluster.port.follow_up([job])
+    assert [type(error) for error in errors.values()] == [TryLater], errors
+    assert "completing" in str(errors[job])
+    wait_for("it is over", lambda: state() == "CANCELLED")
+    assert " Restarts=0 " in scontrol(cluster, "show", "job", number(job))
 
 
 # --- crashes ----------------------------------------------------------------------------------------------

@@ -203,8 +203,17 @@ def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_p
     cluster.run("rm", "-f", "/shared/horae/spool/heartbeat")
     full = cluster.submit("#!/bin/bash\nexec sleep 300\n", "--partition=raw", "--gres=gpu:4", "--nodes=4", "--time=60")
     wait_for("it runs", lambda: "JobState=RUNNING" in cluster.run("scontrol", "show", "job", full))
-    made = [cluster.submit(PLAIN, "--partition=dl", "--gres=gpu:4", "--nodes=4", "--time=60") for _ in range(4)]
+    asked = "--gpus-per-node=4 --ntasks-per-gpu=1 --nodelist=n[1-4] --time=60"  # 24.11 loses such tasks at each update
+    made = [cluster.submit(PLAIN, "--partition=dl", *asked.split()) for _ in range(4)]
     *jobs, beside = made
+
+    def theirs() -> list[dict[str, str]]:
+        kept = ("NumTasks", "ReqNodeList", "EligibleTime", "NumNodes", "TresPerNode")
+        shown = [re.findall(r"(\S+?)=(\S+)", cluster.run("scontrol", "show", "job", job)) for job in jobs]
+        return [{name: value for name, value in words if name in kept} for words in shown]
+
+    whole = theirs()
+    assert {each["NumTasks"] for each in whole} == {"16"}
     port = connect({**cluster.options("dl"), "hold": False, "state": str(tmp_path / "order")})
     try:
         assert port.capabilities().order_lever == "SiteFactor"
@@ -225,6 +234,7 @@ def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_p
             return first + 10 <= second <= third - 10
 
         wait_for("they are ordered", ordered)
+        assert theirs() == whole
         port.set_order(list(reversed(jobs)))
         attend(port)
         for job in jobs:
@@ -233,6 +243,7 @@ def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_p
             "the factor is gone with the job",
             lambda: all(abs(now - then) < 5 for now, then in zip(factors(), before, strict=True)),
         )
+        assert theirs() == whole
     finally:
         port.close()
         cluster.run("scancel", full, *made)

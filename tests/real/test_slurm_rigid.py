@@ -118,7 +118,7 @@ class Pair:
             self._start(number)
         end = f"{self._end(number)}\n"
         text = (self.here / out).read_text() if (self.here / out).exists() else ""
-        text = re.sub(r"/job\d+/", "/job/", text.replace(partition, "PARTITION"))
+        text = re.sub(r"/job\d+/|\bjob \d+\b", "/job/", text.replace(partition, "PARTITION"))
         return end + "\n".join(line for line in text.splitlines() if not _OWN.match(line))
 
     def _start(self, number: str) -> None:
@@ -139,12 +139,12 @@ class Pair:
             self.driver.observe()
             return self.slurm.run("squeue", "-h", "-t", "all", "-j", number, "-o", "%T")
 
-        try:
-            wait_for(f"{number} starts", lambda: state() != "PENDING")
+        ended = {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}
+        try:  # by Slurm's own word: what a busy slurmctld makes squeue say beside it is no start
+            wait_for(f"{number} starts", lambda: state() in {"CONFIGURING", "RUNNING", "COMPLETING", *ended})
         except AssertionError:  # Slurm took it, and has no nodes for it
             self.slurm.run("scancel", number)
             return "stays pending"
-        ended = {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}
         wait_for(f"{number} ends", lambda: state() in ended, 300.0)  # longer than a requeue takes
         wait_for("its nodes are idle", lambda: not self.slurm.run("squeue", "-h", "-t", "R,CG"))
         shown = self.slurm.run("scontrol", "show", "job", number)
@@ -175,7 +175,7 @@ def compare(driver: Driver, lines: list[list[str]]) -> int:
 def test_random_command_lines_are_the_same_in_a_managed_partition(cluster: Driver) -> None:
     named = [
         "-N2 --gres=gpu:4 --ntasks-per-node=4 -c2", "-n4 --gpus-per-task=1", "--gres=gpu:a100:1", "--gres=gpu:64",
-        "--gres=gpu:1 --mem=200G", "-N2 --gres=gpu:v100:1 --exclusive",
+        "--gres=gpu:1 --mem=200G", "-N2 --gres=gpu:v100:1 --exclusive", "--gpus-per-node=2 --ntasks-per-gpu=1",
     ]  # fmt: skip
     lines = [[*words.split(), "--job-name=code0"] for words in named]
     assert compare(cluster, lines + lines_of_options(1, 6)) >= 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -349,3 +350,93 @@ def test_leaving_keeps_a_start_time_of_an_administrators(site: Ground) -> None:
     for number, at in zip(numbers, given, strict=True):
         shown = site.shown(number)
         assert (shown["EligibleTime"], shown["Priority"] != "0", shown["JobState"]) == (at, True, "PENDING")
+
+
+def moved(site: Ground, number: str, to: str) -> None:
+    site.slurm.run("scontrol", "update", f"jobid={number}", f"Partition={to}")
+
+
+@pytest.mark.parametrize("comment", ["", "--comment=horae:min=1,max=2"])
+def test_tasks_of_an_array_that_an_administrator_moves_run_there_and_the_others_wait(
+    site: Ground, comment: str
+) -> None:
+    array = site.submit("--gres=gpu:1", "--array=1-4", *filter(None, [comment]))
+    jobs = [site.offered(f"{array}_{task}") for task in (1, 2, 3, 4)]
+    moved(site, f"{array}_[2-3]", "raw")
+    wait_for("they are Slurm's", lambda: {job.id for job in site.driver.observe().jobs} == {jobs[0], jobs[3]})
+    for task in (2, 3):
+        wait_for("it runs there", lambda at=task: site.shown(f"{array}_{at}")["JobState"] == "RUNNING")  # type: ignore[misc]
+        assert site.shown(f"{array}_{task}")["Partition"] == "raw"
+    assert {site.driver.job(jobs[at]).state for at in (0, 3)} == {JobState.QUEUED}
+    site.driver.start(jobs[3], site.driver.one())
+    site.driver.wait(jobs[3], JobState.RUNNING)
+    site.slurm.run("scancel", array)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_job_that_is_moved_while_no_arbiter_looks_is_slurms_there(site: Ground, held: bool) -> None:
+    """Else it would wait for the module's begin time, in a year, or in our hold."""
+    number = site.submit("--gres=gpu:1")
+    job = site.offered(number)
+    if held:
+        site.slurm.run("scontrol", "update", f"jobid={number}", "StartTime=now+15")
+        wait_for("we hold it", lambda: bool(site.driver.observe()) and site.shown(number)["Priority"] == "0")
+    moved(site, number, "raw")
+    site.driver.harness.restart_arbiter()
+    wait_for("it runs", lambda: bool(site.driver.observe()) and site.shown(number)["JobState"] == "RUNNING")
+    assert (site.shown(number)["Partition"], site.named(number)) == ("raw", None)
+    assert job not in {due.job for due in site.driver.port.observe().due}, "once"
+    site.slurm.run("scancel", number)
+
+
+@pytest.mark.parametrize("asked", ["", ",raw"])
+def test_a_list_of_partitions_that_an_administrator_gives_is_slurms(site: Ground, asked: str) -> None:
+    """Ours among them: it would be held in those that are not ours, or wait there for the module's begin time."""
+    site.slurm.run("scontrol", "create", f"PartitionName=x{site.partition}", "Nodes=ALL", "State=UP")
+    with closed(site, "raw"):
+        number = site.submit(f"--partition={site.partition}{asked}", "--gres=gpu:1")
+        site.offered(number)
+        moved(site, number, f"{site.partition},x{site.partition}")
+        wait_for("it runs", lambda: bool(site.driver.observe()) and site.shown(number)["JobState"] == "RUNNING")
+    assert site.named(number) is None
+    site.slurm.run("scancel", number)
+    wait_for("its nodes are free", lambda: site.shown(number)["JobState"] == "CANCELLED")
+    site.slurm.run("scontrol", "delete", f"PartitionName=x{site.partition}")
+
+
+def test_a_job_that_waits_beside_and_is_moved_keeps_its_age(site: Ground) -> None:
+    with closed(site, "raw"), closed(site, site.partition):
+        number = site.submit(f"--partition={site.partition},raw", "--gres=gpu:1")
+        site.offered(number)
+        site.slurm.run("scontrol", "create", f"PartitionName=x{site.partition}", "Nodes=ALL", "State=DOWN")
+        before = site.shown(number)["EligibleTime"]
+        time.sleep(1.1)  # its stamps are whole seconds
+        moved(site, number, f"x{site.partition}")
+        (due,) = site.driver.port.observe().due
+        assert "is in partition x" in due.what
+        site.driver.observe()
+        shown = site.shown(number)
+        assert (shown["EligibleTime"], shown["Partition"]) == (before, f"x{site.partition}")
+        site.slurm.run("scancel", number)
+    wait_for("it is gone", lambda: site.shown(number)["JobState"] == "CANCELLED")
+    site.slurm.run("scontrol", "delete", f"PartitionName=x{site.partition}")
+
+
+def test_a_strangers_job_that_an_administrator_moves_here_is_slurms_own_and_told(site: Ground) -> None:
+    """It came without a tag; one that its owner moves is refused (on 24.11: `test_slurm_days`)."""
+    with closed(site, "raw"):
+        number = site.slurm.submit(SLEEPS, "--partition=raw", "--gres=gpu:2", "--time=50")
+        before = site.shown(number)
+        moved(site, number, site.partition)
+    wait_for("Slurm starts it", lambda: site.shown(number)["JobState"] == "RUNNING")
+    after, kept = site.shown(number), ("EligibleTime", "TimeLimit", "NumTasks", "TresPerNode", "Account", "QOS")
+    assert [after.get(name) for name in kept] == [before.get(name) for name in kept]
+    wait_for("its GPUs are others'", lambda: sum(node.foreign for node in site.driver.observe().nodes) == 2)
+    assert site.named(number) is None
+    site.slurm.run("scontrol", "update", f"PartitionName={site.partition}", "State=DOWN")
+    waiting = site.slurm.submit(SLEEPS, "--partition=raw", "--gres=gpu:4", "--begin=now+600")
+    moved(site, waiting, site.partition)
+    notes = site.driver.observe().notes
+    assert [note.partition(":")[0] for note in notes if "moved here by an administrator" in note] == [waiting]
+    assert site.driver.observe().notes == (), "once"
+    site.slurm.run("scancel", number, waiting)

@@ -24,6 +24,7 @@ class Scripted:
         self.tried = 0
         self.fails: PortError | None = None
         self.refuses: dict[str, PortError] = {}
+        self.stand: dict[str, str] = {}  #: what slurmctld has of jobs
 
     def lacks(self, operation: Operation) -> str:
         return "" if operation in self._can else f"{self.name} has no {operation}"
@@ -50,7 +51,7 @@ class Scripted:
 
     def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
         self._told("standing")
-        return dict.fromkeys(ids, "")
+        return {each: self.stand.get(each, "") for each in ids}
 
     def facts(self) -> Facts:
         raise AssertionError("not asked here")

@@ -73,6 +73,23 @@ def test_each_operation_goes_by_the_first_that_can(pair: tuple[Scripted, Scripte
     assert (chosen[Operation.HOLD].client, chosen[Operation.HOLD].why) == ("command", "first has no hold")
 
 
+def test_a_completing_job_is_not_requeued_by_any_client(clock: Clock) -> None:
+    """26.05.4 mends a crash of slurmctld by that: a job that completes between the look and the write is left."""
+    stand = "JobId={} JobName=x\n   JobState={} Reason=None\n   Comment=   JobState=COMPLETING\n"
+    for name in ("slurmrestd", "pyslurm", "command"):
+        client, command = Scripted(name), Scripted("command", (Operation.FACTS,))
+        for each in (client, command):
+            each.stand = {"1": stand.format(1, "COMPLETING"), "2": stand.format(2, "RUNNING"), "4": ""}
+        routes = Routes([client, command], Pace(), {Operation.FACTS: ("command",)}, clock)
+        batches = [Batch((requeue_hold(job),), f"requeueing {job}") for job in ("1", "2", "4")]
+        errors = routes.write_each(batches)
+        assert [type(error) for error in errors] == [TryLater, type(None), type(None)]
+        assert "completing" in str(errors[0])
+        assert [said for said in client.said if said != "standing"] == ["requeuehold 2 requeuehold 4"]
+        command.fails = client.fails = TryLater("slow")
+        assert [str(error) for error in routes.write_each(batches)] == ["slow"] * 3, "nobody is requeued unseen"
+
+
 def test_a_client_that_is_away_is_left_alone_for_longer_and_longer(
     pair: tuple[Scripted, Scripted, Routes], clock: Clock
 ) -> None:

@@ -81,7 +81,7 @@ def waits(job: Any) -> bool:
 def test_a_gpu_job_is_parked_tagged_and_made_reshapeable(lua: Lua) -> None:
     code, job = lua.submit(cpus_per_task=3, num_tasks=2, min_mem_per_node=2000.0)
     assert (code, waits(job), job.priority, job.requeue) == (0, True, NO_VAL, 1)
-    assert re.fullmatch(r"horae=[0-9a-f]{12,},gpus=4,nodes=2,types=v100,cpus=6,mem=2000", job.admin_comment)
+    assert re.fullmatch(r"horae=[0-9a-f]{12,},gpus=4,nodes=2,types=v100,cpus=6,mem=2000,part=dl", job.admin_comment)
     assert (job.tres_per_node, job.min_nodes, job.max_nodes, job.num_tasks) == ("gres:gpu:1", 1, 1, 1)
     assert job.environment.HORAE_NONCE in job.admin_comment
     assert str(lua.folder) == job.environment.HORAE_SPOOL
@@ -172,7 +172,7 @@ def test_a_rigid_job_keeps_all_that_it_asks_for(lua: Lua, fields: dict[str, Any]
     what = "priority" if shape.endswith("held=1") else "begin_time"
     assert (code, changed) == (0, {"admin_comment", what}), "nothing but the tag, and what it waits for"
     assert job.priority == 0 or waits(job)
-    assert job.admin_comment.partition(",")[2] == shape
+    assert job.admin_comment.partition(",")[2] == f"{shape},part=dl"
 
 
 @pytest.mark.parametrize("fields", [{"req_nodes": "n1"}, {"exc_nodes": "n1"}, {"features": "v100|k80"}])
@@ -320,7 +320,65 @@ def test_the_owner_cannot_change_what_we_decide(lua: Lua, change: dict[str, Any]
     assert lua.modify(1000, {**record, "partition": "raw,dl"}, **{"partition": "raw,dl", **change}) == -1
     assert lua.modify(1000, record, **change) == -1
     assert lua.modify(0, record, **change) == 0
-    assert lua.modify(1000, {"partition": "dl", "admin_comment": "other"}, **change) == 0
+    stranger = {"partition": "dl", "admin_comment": "other", "tres_per_node": "gres:gpu:1"}
+    assert lua.modify(1000, stranger, **change) == 0
+
+
+ELSEWHERE = {"partition": "raw", "tres_per_node": "gres:gpu:2", "script": "#!/bin/sh\n", "het_job_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("record", "change"),
+    [
+        (ELSEWHERE, {"partition": "dl"}),
+        (ELSEWHERE, {"partition": "raw,dl"}),
+        ({**ELSEWHERE, "admin_comment": "horae=1,gpus=2,shape=own,part=dl"}, {"partition": "dl"}),  # handed back
+        ({**ELSEWHERE, "partition": "dl", "tres_per_node": None}, {"tres_per_job": "gres:gpu:4"}),
+        ({**ELSEWHERE, "partition": "dl", "resv_name": "class"}, {"reservation": ""}),
+    ],
+)
+def test_no_owner_brings_a_waiting_job_past_all_who_wait(
+    lua: Lua, record: dict[str, Any], change: dict[str, Any]
+) -> None:
+    assert lua.modify(1000, record, **change) == -1
+    assert "--partition=dl" in lua.said[0]
+    assert lua.modify(0, record, **change) == 0, "an administrator's move stands"
+    lua.beat(age_s=1000)
+    assert lua.modify(1000, record, **change) == 0
+
+
+@pytest.mark.parametrize(
+    ("record", "change"),
+    [
+        (ELSEWHERE, {"partition": "old"}),
+        (ELSEWHERE, {"tres_per_node": "gres:gpu:4"}),
+        ({**ELSEWHERE, "tres_per_node": None}, {"partition": "dl"}),  # no GPUs
+        ({**ELSEWHERE, "het_job_id": 7}, {"partition": "dl"}),
+        (ELSEWHERE, {"partition": "dl", "reservation": "class"}),
+        ({**ELSEWHERE, "resv_name": "class"}, {"partition": "dl"}),
+        ({**ELSEWHERE, "partition": "dl"}, {"tres_per_node": "gres:gpu:4"}),  # of before an arbiter lived
+    ],
+)
+def test_what_no_submission_would_hold_its_owner_may_change(
+    lua: Lua, record: dict[str, Any], change: dict[str, Any]
+) -> None:
+    assert lua.modify(1000, record, **change) == 0
+
+
+def test_who_waits_in_no_queue_of_ours_may_come_from_anywhere(make: Callable[..., Lua]) -> None:
+    lua = make(conf='interactive = "pass"')
+    lua.beat()
+    assert lua.modify(1000, {**ELSEWHERE, "script": None}, partition="dl") == 0
+    assert lua.modify(1000, ELSEWHERE, partition="dl") == -1
+
+
+def test_tasks_by_the_gpu_and_the_partition_are_noted(lua: Lua) -> None:
+    tag = parse_tag(lua.submit(**RIGID, ntasks_per_gpu=2, num_tasks=8)[1].admin_comment)
+    assert tag is not None
+    assert (tag.tasks, tag.partition) == (8, "dl")
+    tag = parse_tag(lua.submit(**RIGID, ntasks_per_gpu=NO_VAL16, num_tasks=8, partition="raw,dl")[1].admin_comment)
+    assert tag is not None
+    assert (tag.tasks, tag.partition) == (None, "dl")
 
 
 @pytest.mark.parametrize("held", ["", ",held=1"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,20 @@ class Slurm(Routes):
         self.rows = {each: replace(ROW, id=each, slurm_id=int(each.split("_")[0]), priority=1000) for each in ids}
         self.written: list[str] = []
         self.refuses: PortError | None = None
+        self.by_gpu: dict[str, int] = {}  #: tasks of jobs whose tasks follow from their GPUs
+        self.said: dict[str, int | None] = {}  #: of their tasks, at the last write
+        self.asked: list[str] = []
+
+    def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
+        self.asked += ids
+        return {each: self._shown(each) for each in ids}
+
+    def _shown(self, each: str) -> str:
+        tasks = self.by_gpu.get(each)
+        more = "" if tasks is None else "   NtasksPerTRES=1\n"
+        runs = "JobId=1\n   JobState=RUNNING Reason=None\n   NumNodes=1 NumCPUs=2 NumTasks=77 \n   NtasksPerTRES=1\n\n"
+        state = "   JobState=PENDING Reason=None\n"
+        return f"{runs}JobId={each}\n{state}   NumNodes=1 NumCPUs=2 NumTasks={tasks or 1} x\n{more}"
 
     def write_each(self, batches: Sequence[Batch]) -> list[PortError | None]:
         errors: list[PortError | None] = []
@@ -32,6 +46,7 @@ class Slurm(Routes):
             assert write.change is not None
             if self.refuses is None:
                 self.written.append(write.job)
+                self.said[write.job] = write.change.tasks
                 for each in self.rows:
                     if each == write.job or each.startswith(f"{write.job}_"):
                         self.put(each, 1000 + (write.change.site_factor or 0))
@@ -126,3 +141,35 @@ def test_tasks_of_one_record_are_handed_back_by_one_write() -> None:
         ["update jobid=5_4 StartTime=now"],
         ["update jobid=8 StartTime=now SiteFactor=0", "release 8"],
     ]
+
+
+def test_tasks_that_an_update_would_lose_are_said_with_the_order(tmp_path: Path) -> None:
+    """Of `--ntasks-per-gpu` in 24.11: as they are right before, for their user may have changed them; of all others it
+    is asked once."""
+    slurm = Slurm("1", "2", "3", "9_1", "9_2")
+    slurm.by_gpu = {"2": 8, "9": 4}
+    for each in ("9_1", "9_2"):
+        slurm.rows[each] = replace(slurm.rows[each], slurm_id=9)
+    order = made(slurm, tmp_path)
+    order.set(["3", "2", "1", "9_1", "9_2"], slurm.rows, (24, 11))
+    assert slurm.said == {"1": None, "2": 8, "3": None, "9": 4}
+    slurm.by_gpu["2"] = 6
+    slurm.asked.clear()
+    order.set(["2", "9_1", "9_2", "1", "3"], slurm.rows, (24, 11))
+    assert (slurm.said["2"], set(slurm.asked)) == (6, {"2", "9"})
+    assert not order.lost(slurm.rows)
+    for release in ((22, 5), (26, 5)):
+        slurm.asked.clear()
+        made(slurm, tmp_path / str(release)).set(["1", "2"], slurm.rows, release)
+        assert (slurm.said["2"], slurm.asked) == (None, [])
+
+
+def test_of_many_new_jobs_some_are_ordered_by_the_next_setting(tmp_path: Path) -> None:
+    ids = [str(number) for number in range(1, 101)]
+    slurm = Slurm(*ids)
+    order = made(slurm, tmp_path)
+    order.set(ids, slurm.rows, (24, 11))
+    assert len(slurm.written) == 64
+    assert order.lost(slurm.rows), "it is to be asked for again"
+    order.set(ids, slurm.rows, (24, 11))
+    assert (set(slurm.written), order.lost(slurm.rows)) == (set(ids), False)

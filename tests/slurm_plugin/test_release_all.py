@@ -4,6 +4,7 @@ seen in `tests/real`."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -33,6 +34,22 @@ def test_each_job_of_ours_is_given_its_time_again(tmp_path: Path) -> None:
         0,
         ["update jobid=7 StartTime=now", "update jobid=8 StartTime=uts9999999999"],
     )
+
+
+def test_tasks_are_said_in_the_last_update_of_a_job(tmp_path: Path) -> None:
+    """A release is an update too, and some releases of Slurm lose them at each."""
+    own, (_, *rest) = "horae=abc,gpus=2,nodes=1,shape=own,tasks=4|", PARKED.split("|")
+    rows = [
+        f"7|{'|'.join(rest[:-2])}|{own}",
+        f"8|PENDING|0|1|9999999000|9999999000|gpu|{own}",
+    ]
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool/holds").write_text("8.abc\n")
+    code, told = handed_back(tmp_path, "cat <<'EOF'\n" + "\n".join(rows) + "\nEOF")
+    assert code == 0
+    assert re.fullmatch(r"update jobid=8 StartTime=uts\d+", told.pop(1))
+    last = "update jobid=8 StartTime=now NumTasks=4"
+    assert told == ["update jobid=7 StartTime=now NumTasks=4", "release 8", last]
 
 
 def test_a_list_of_partitions_is_whole_again_and_a_hold_there_is_others(tmp_path: Path) -> None:

@@ -17,7 +17,16 @@ from slurm_plugin.jobs.observation import Observer
 from slurm_plugin.jobs.record import Memo, Memories
 from slurm_plugin.jobs.shapes import handing_back, original, start_writes
 from slurm_plugin.jobs.state_machine import judge
-from slurm_plugin.jobs.waiting import Arrivals, awaited, begins_s, held_by_others, is_awaited, restarts_itself
+from slurm_plugin.jobs.waiting import (
+    Arrivals,
+    awaited,
+    begins_s,
+    came_to,
+    held_by_others,
+    is_awaited,
+    relisted,
+    restarts_itself,
+)
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
 from slurm_plugin.writes import Change, Write, hold, release, update
@@ -226,3 +235,60 @@ def test_an_administrator_may_start_it_before_its_users_time() -> None:
     assert begins_s(replace(tagged, eligible_s=NOW + 365.9 * 86400), NOW) == NOW + HOUR
     assert begins_s(replace(tagged, eligible_s=NOW - 1), NOW) is None
     assert begins_s(replace(tagged, eligible_s=NOW + 60), NOW) == NOW + 60
+
+
+@pytest.mark.parametrize(
+    ("partition", "tag", "found"),
+    [
+        ("dl", OWN, False),
+        ("dl,raw", OWN, True),  # it was asked for the managed one alone
+        ("dl,second", OWN, False),  # ours, all of them
+        ("raw,old", LIST, False),
+        ("dl,raw,old", LIST, False),
+        ("dl,raw,new", LIST, True),
+        ("new", LIST, False),  # in none of ours: moved
+    ],
+)
+def test_whose_partitions_an_administrator_has_named_anew(partition: str, tag: str, found: bool) -> None:
+    row = replace(ROW, partition=partition, admin_comment=tag, priority=5)
+    assert relisted(row, frozenset({"dl", "second"})) == found
+    assert not relisted(replace(row, state="RUNNING"), frozenset({"dl", "second"}))
+
+
+def test_where_a_job_came_to_is_known_wherever_it_is() -> None:
+    for tag, found in ((f"{OWN},part=dl", {"dl"}), (f"{LIST},part=dl", {"dl"}), (OWN, set()), ("", set())):
+        assert came_to(replace(ROW, partition="raw", admin_comment=tag)) == found
+
+
+TASKS = f"{OWN},tasks=8"
+
+
+def test_tasks_that_an_update_would_lose_are_said_in_the_last_one() -> None:
+    """Of 24.11, that counts the tasks of `--ntasks-per-gpu` wrongly at each update; a release is one."""
+    row = replace(ROW, **{**PARKED, "admin_comment": TASKS})
+    said = Change(start_now=True, tasks=8)
+    assert start_writes(row, Memo("7.abc"), GRANT) == handing_back(row, Memo("7.abc"), NOW) == (update("7", said),)
+    held = replace(row, priority=0, eligible_s=NOW)
+    later = update("7", Change(start_s=GRANT.at_s + 60))
+    assert start_writes(held, Memo("7.abc"), GRANT) == (later, release("7"), update("7", said))
+    back = handing_back(held, Memo("7.abc", held_s=NOW, ordered=5), NOW)
+    assert back[1:] == (release("7"), update("7", replace(said, site_factor=0)))
+    beside = replace(row, admin_comment=f"{LIST},tasks=8", partition="raw,old", eligible_s=NOW)
+    listed = (update("7", Change(partitions=("dl", "raw", "old"), tasks=8)),)
+    assert start_writes(beside, Memo("7.abc"), GRANT) == handing_back(beside, Memo("7.abc"), NOW) == listed
+    reshaped = replace(row, num_nodes=3)
+    assert start_writes(reshaped, Memo("7.abc"), GRANT) == (update("7", Change(start_now=True)),), "not its user's now"
+
+
+def test_what_waits_beside_and_is_taken_elsewhere_is_not_written() -> None:
+    assert handing_back(replace(ROW, **{**BESIDE, "partition": "new"}), Memo("7.abc"), NOW) == ()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_of_a_strangers_job_that_was_ordered_alone_the_order_is_undone_alone(held: bool) -> None:
+    """In a pool that only orders, without the module: his nodes, his begin time and his hold are his."""
+    row = replace(ROW, admin_comment="", priority=0 if held else 5, eligible_s=NOW - 50)
+    ordered = Memo("7", ordered=64)
+    assert handing_back(row, ordered, NOW) == (update("7", Change(site_factor=0)),)
+    assert handing_back(row, ordered, NOW, 8) == (update("7", Change(site_factor=0, tasks=8)),)
+    assert update("7", Change(node_list=())) in handing_back(row, Memo("7", (RAN,)), NOW), "we chose its nodes"
