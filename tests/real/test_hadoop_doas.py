@@ -47,7 +47,9 @@ def harness(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterato
             lab.up(LabRequest(name="doas", nodes=2, gpus=(("v100", 2), ("v100", 2))))
             lab._change("/user/alice", "MKDIRS", permission="755")
             lab._change("/user/alice", "SETOWNER", owner="alice")
-            yield ActingHarness(lab, tmp_path)
+            made = ActingHarness(lab, tmp_path)
+            yield made
+            made.end()
         finally:
             lab.down()
 

@@ -226,3 +226,15 @@ def test_of_a_lab_that_is_down_only_its_logs_are_left(tmp_path: Path) -> None:
     lab.down()
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     assert left == {"log", "log/containers-n1", "log/containers-n1/application_1"}
+
+
+def test_every_real_test_on_a_yarn_closes_the_schedulers_books() -> None:
+    """What is pending for nobody is looked for at its end: `YarnHarness.end`, `secured`, or `books` by itself."""
+    tests = Path(__file__).parents[1]
+    brings_up = re.compile(r"\b(PrivateHadoop|ContainerHadoop|YarnHarness|secured|cluster_of)\(")
+    closes = re.compile(r"\.end\(\)|\bbooks\.(check|told)\(|\bwith secured\(")
+    files = [*(tests / "real").glob("test_*.py"), *(tests / "contract").glob("test_yarn*.py")]
+    found = {path.name: path.read_text() for path in files}
+    on_yarn = {name for name, text in found.items() if brings_up.search(text)}
+    assert len(on_yarn) > 25
+    assert {name for name in on_yarn if not closes.search(found[name])} == {"test_hadoop_files.py"}, "no application"
