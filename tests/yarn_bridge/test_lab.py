@@ -21,6 +21,7 @@ from horae.lab.docked import DockedLab
 from horae.machine_gpus import nodes_from
 from tests.real.hadoop import FOLDERS
 from yarn_bridge.lab import fetch, roles, settings
+from yarn_bridge.lab.asked import Daemons
 from yarn_bridge.lab.jars import local_framework
 from yarn_bridge.lab.private import PrivateHadoop
 
@@ -185,11 +186,10 @@ def test_a_private_lab_whose_hdfs_is_slow_is_prepared_all_the_same(
         done.add((what, operation))
         return ""
 
-    (tmp_path / "lab.json").write_text("{}")
-    lab = PrivateHadoop(tmp_path, tmp_path)
-    monkeypatch.setattr(lab, "_hdfs", lambda _method, path, operation, **_: ask(path, operation))
-    monkeypatch.setattr(lab, "_put", lambda path, _data: ask(path, "CREATE") == "")
-    lab._prepare(b"")
+    (tmp_path / "lab.json").write_text('{"net": "127.1.1"}')
+    monkeypatch.setattr(Daemons, "hdfs", lambda _self, _method, path, operation, **_: ask(path, operation))
+    monkeypatch.setattr(Daemons, "put", lambda _self, path, _data: ask(path, "CREATE") == "")
+    PrivateHadoop(tmp_path, tmp_path)._prepare(b"")
     assert not any(faults.values())
     assert {(path, operation) for path, _ in settings.FOLDERS for operation in ("MKDIRS", "SETPERMISSION")} <= done
     assert {("/user/horae", "SETOWNER"), (settings.FRAMEWORK, "CREATE")} <= done
