@@ -45,9 +45,11 @@ def harness(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterato
         patch.setattr(settings, "_core", with_filter)
         try:
             lab.up(LabRequest(name="doas", nodes=2, gpus=(("v100", 2), ("v100", 2))))
-            lab._hdfs("PUT", "/user/alice", "MKDIRS", permission="755")
-            lab._hdfs("PUT", "/user/alice", "SETOWNER", owner="alice")
-            yield ActingHarness(lab, tmp_path)
+            lab._change("/user/alice", "MKDIRS", permission="755")
+            lab._change("/user/alice", "SETOWNER", owner="alice")
+            made = ActingHarness(lab, tmp_path)
+            yield made
+            made.end()
         finally:
             lab.down()
 

@@ -11,8 +11,11 @@ import pytest
 
 from horae.lab import LabRequest, default_folder, engine
 from policy.model import BadInput
+from tests.real import books
 from tests.real.hadoop import wait_for
 from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import HttpClient
+from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.lab.containers import ContainerHadoop
 from yarn_bridge.options import parse_options
 
@@ -67,6 +70,9 @@ def test_a_cluster_of_containers_from_nothing_to_nothing(
         lambda: "completed" in lab.must("gateway", ["horae", "history", "1"], user="alice").lower(),
         300,
     )
+    manager = ResourceManager(HttpClient(options.access(options.resource_manager), "ResourceManager"))
+    books.check(manager, empty=True)
+    manager.close()
 
     lab.down()
     assert not list(engine.find(lab.client, lab.mark))

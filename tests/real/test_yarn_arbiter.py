@@ -50,6 +50,7 @@ def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: Private
             "--",
             sys.executable,
             str(tmp_path / "train.py"),
+            *(["patient"] if name == "a" else []),  # on a full machine it would be over before b is there
         ]
         done = subprocess.run([*HORAE, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr + (tmp_path / "serve.log").read_text()[-2000:]

@@ -29,7 +29,7 @@ from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.queues import queues
 from yarn_bridge.clients.resource_manager import QueueEdits, ResourceManager
 from yarn_bridge.options import parse_options
-from yarn_bridge.verbs.observer import _RETURNING_S
+from yarn_bridge.verbs.offers import RETURNING_S
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(3600)]
 
@@ -177,7 +177,7 @@ class Shop:
 
         wait_for("who came has what he gets", rests, 120.0)
         # What we gave back counts as free for so long on the bridge's word, and somebody else may have taken it.
-        wait_for("that is the nodes' word", lambda: time.monotonic() > self.cancelled_s + _RETURNING_S)
+        wait_for("that is the nodes' word", lambda: time.monotonic() > self.cancelled_s + RETURNING_S)
 
     def cancel(self, job: str) -> None:
         patiently(lambda: self.port.cancel(job))

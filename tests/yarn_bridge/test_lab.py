@@ -21,6 +21,7 @@ from horae.lab.docked import DockedLab
 from horae.machine_gpus import nodes_from
 from tests.real.hadoop import FOLDERS
 from yarn_bridge.lab import fetch, roles, settings
+from yarn_bridge.lab.asked import Daemons
 from yarn_bridge.lab.jars import local_framework
 from yarn_bridge.lab.private import PrivateHadoop
 
@@ -185,11 +186,10 @@ def test_a_private_lab_whose_hdfs_is_slow_is_prepared_all_the_same(
         done.add((what, operation))
         return ""
 
-    (tmp_path / "lab.json").write_text("{}")
-    lab = PrivateHadoop(tmp_path, tmp_path)
-    monkeypatch.setattr(lab, "_hdfs", lambda _method, path, operation, **_: ask(path, operation))
-    monkeypatch.setattr(lab, "_put", lambda path, _data: ask(path, "CREATE") == "")
-    lab._prepare(b"")
+    (tmp_path / "lab.json").write_text('{"net": "127.1.1"}')
+    monkeypatch.setattr(Daemons, "hdfs", lambda _self, _method, path, operation, **_: ask(path, operation))
+    monkeypatch.setattr(Daemons, "put", lambda _self, path, _data: ask(path, "CREATE") == "")
+    PrivateHadoop(tmp_path, tmp_path)._prepare(b"")
     assert not any(faults.values())
     assert {(path, operation) for path, _ in settings.FOLDERS for operation in ("MKDIRS", "SETPERMISSION")} <= done
     assert {("/user/horae", "SETOWNER"), (settings.FRAMEWORK, "CREATE")} <= done
@@ -226,3 +226,15 @@ def test_of_a_lab_that_is_down_only_its_logs_are_left(tmp_path: Path) -> None:
     lab.down()
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     assert left == {"log", "log/containers-n1", "log/containers-n1/application_1"}
+
+
+def test_every_real_test_on_a_yarn_closes_the_schedulers_books() -> None:
+    """What is pending for nobody is looked for at its end: `YarnHarness.end`, `secured`, or `books` by itself."""
+    tests = Path(__file__).parents[1]
+    brings_up = re.compile(r"\b(PrivateHadoop|ContainerHadoop|YarnHarness|secured|cluster_of)\(")
+    closes = re.compile(r"\.end\(\)|\bbooks\.(check|told)\(|\bwith secured\(")
+    files = [*(tests / "real").glob("test_*.py"), *(tests / "contract").glob("test_yarn*.py")]
+    found = {path.name: path.read_text() for path in files}
+    on_yarn = {name for name, text in found.items() if brings_up.search(text)}
+    assert len(on_yarn) > 25
+    assert {name for name in on_yarn if not closes.search(found[name])} == {"test_hadoop_files.py"}, "no application"

@@ -16,18 +16,15 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from horae.lab import LabRequest, LabState, processes, say
-from horae.port import PortError
 from policy.model import BadInput
 from yarn_bridge.lab import kerberos, settings
+from yarn_bridge.lab.asked import Daemons, me
 from yarn_bridge.lab.jars import fetch_alone, jars, local_framework
 
 #: features of a lab
@@ -111,7 +108,7 @@ class PrivateHadoop:
         if not self.made or self._pid("resourcemanager") is None:
             return LabState(self.folder.name, False, "not up")
         try:
-            nodes = self._nodes()
+            nodes = self._asked.nodes()
         except OSError as error:
             return LabState(self.folder.name, False, f"the ResourceManager does not answer: {type(error).__name__}")
         text = "\n".join(f"{node['nodeHostName']} {node['state']}" for node in nodes)
@@ -144,6 +141,10 @@ class PrivateHadoop:
     @property
     def master(self) -> str:
         return f"{self._lab()['net']}.1"
+
+    @property
+    def _asked(self) -> Daemons:
+        return Daemons(self.master, self._standby, self.kdc)
 
     @property
     def kdc(self) -> kerberos.Kdc | None:
@@ -255,7 +256,7 @@ class PrivateHadoop:
         wanted = set(names)
 
         def ready() -> bool:
-            return wanted <= {str(node["nodeHostName"]) for node in self._nodes() if node["state"] == "RUNNING"}
+            return wanted <= {str(node["nodeHostName"]) for node in self._asked.nodes() if node["state"] == "RUNNING"}
 
         self._wait("the nodes register", ready, "resourcemanager", *names)
 
@@ -263,7 +264,7 @@ class PrivateHadoop:
         """Until HDFS takes a new file. (The NameNode's own count of DataNodes is ten seconds old.)"""
 
         def ready() -> bool:
-            return self._hdfs("PUT", "/.horae-probe", "CREATE", noredirect="true", overwrite="true") != ""
+            return self._asked.hdfs("PUT", "/.horae-probe", "CREATE", noredirect="true", overwrite="true") != ""
 
         self._wait("HDFS takes files", ready, "namenode", "datanode")
 
@@ -320,9 +321,9 @@ class PrivateHadoop:
             self.start(name)
         if self._standby:
             self._wait("a NameNode is active", self._activate, "namenode", "namenode2")
-        self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS") != "", "namenode")
+        self._wait("the NameNode answers", lambda: self._asked.hdfs("GET", "/", "LISTSTATUS") != "", "namenode")
         if self.far:
-            self._wait("so does far's", lambda: self._hdfs("GET", "/", "LISTSTATUS", self.far) != "", "namenode2")
+            self._wait("so does far's", lambda: self._asked.hdfs("GET", "/", "LISTSTATUS", self.far) != "", "namenode2")
         self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
         self.wait_hdfs()
         self._prepare(local_framework(Path(lab["jars"])))
@@ -343,17 +344,19 @@ class PrivateHadoop:
             self._change(path, "SETPERMISSION", permission=mode)
         if self.far:
             self._change("/", "SETPERMISSION", at=self.far, permission="1777")
-        for user in {"horae", _me()} | (set(_owners()) if self.kdc is not None else set()):
+        for user in {"horae", me()} | (set(_owners()) if self.kdc is not None else set()):
             self._change(f"/user/{user}", "MKDIRS", permission="755")
             self._change(f"/user/{user}", "SETOWNER", owner=user)
         if self.kdc is not None:
-            for user in {_me(), kerberos.OWNERS[0]}:
+            for user in {me(), kerberos.OWNERS[0]}:
                 self._give_keytab(user, self.kdc)
-        self._wait("the framework is in HDFS", lambda: self._put(settings.FRAMEWORK, framework), "namenode", "datanode")
+        self._wait(
+            "the framework is in HDFS", lambda: self._asked.put(settings.FRAMEWORK, framework), "namenode", "datanode"
+        )
 
     def _change(self, path: str, operation: str, **options: str) -> None:
         def done() -> bool:
-            self._hdfs("PUT", path, operation, **options)
+            self._asked.hdfs("PUT", path, operation, **options)
             return True
 
         self._wait(f"{operation} of {path}", done, "namenode")
@@ -362,33 +365,10 @@ class PrivateHadoop:
         found: dict[str, Any] = json.loads((self.folder / "lab.json").read_text())
         return found
 
-    def _nodes(self) -> list[dict[str, Any]]:
-        """As the ResourceManager that answers says. Raises OSError."""
-        with self._asked_manager() as answer:
-            text = answer.read()
-        try:
-            said = json.loads(text)
-        except ValueError:
-            raise ConnectionError("the ResourceManager's answer is not JSON") from None
-        return (said["nodes"] or {}).get("node") or []
-
-    def _hdfs(self, method: str, path: str, operation: str, at: str = "", **options: str) -> str:
-        """As the user who runs the NameNode: its superuser. What it answers, or where it sends data. `at`: which one's
-        address; "" for the first."""
-        query = urlencode({"op": operation, **self._name(_me()), **options})
-        url = f"http://{at or self.master}:{settings.NN_PORT}/webhdfs/v1{quote(path)}?{query}"
-        with _opened(method, url, timeout_s=10, word=self._word(url)) as answer:
-            return str(answer.headers.get("Location") or answer.read().decode())
-
-    def _put(self, path: str, data: bytes) -> bool:
-        datanode = self._hdfs("PUT", path, "CREATE", overwrite="true", permission="644")
-        with _opened("PUT", datanode, data, timeout_s=60) as answer:
-            return bool(answer.status == 201)
-
     def _give_keytab(self, user: str, kdc: kerberos.Kdc) -> None:
         """As an administrator does for who trains: her service's principal, its keytab in her folder, hers alone."""
         path, data = f"/user/{user}/horae.keytab", kdc.keytab(f"{user}-horae", f"{user}/horae").read_bytes()
-        self._wait(f"{path} is in HDFS", lambda: self._put(path, data), "namenode", "datanode")
+        self._wait(f"{path} is in HDFS", lambda: self._asked.put(path, data), "namenode", "datanode")
         self._change(path, "SETOWNER", owner=user)
         self._change(path, "SETPERMISSION", permission="600")
 
@@ -425,40 +405,6 @@ class PrivateHadoop:
         options += [f"-Djava.io.tmpdir={self.folder}/data/tmp", "-XX:-UsePerfData"]
         return [*options, *([f"-Djava.security.krb5.conf={self.kdc.conf}"] if self.kdc is not None else [])]
 
-    def _name(self, name: str) -> dict[str, str]:
-        """Who asks, where a name is believed."""
-        return {} if self.kdc is not None else {"user.name": name}
-
-    def _word(self, url: str) -> str:
-        """What a request for this address says of who asks: a ticket of HDFS's administrator, under Kerberos."""
-        kdc = self.kdc
-        if kdc is None:
-            return ""
-        from yarn_bridge.clients.spnego import Spnego
-
-        os.environ |= {"KRB5_CONFIG": str(kdc.conf)}
-        try:
-            return Spnego(kerberos.ADMINISTRATOR, str(kdc.folder / "hdfs.keytab")).word(url)
-        except PortError as error:
-            raise ConnectionError(error.text) from None
-
-    def _asked_manager(self) -> Any:
-        query = urlencode(self._name("horae"))
-        fault: OSError = ConnectionError("no ResourceManager is active")
-        for host in (self.master, self._standby):
-            if not host:
-                continue
-            url = f"http://{host}:{settings.RM_PORT}/ws/v1/cluster/nodes?{query}"
-            try:
-                answer = _opened("GET", url, timeout_s=5, word=self._word(url))
-            except OSError as error:
-                fault = error
-                continue
-            if answer.status == 200:
-                return answer
-            answer.close()  # a standby's redirect
-        raise fault
-
     def _wait(self, what: str, holds: Callable[[], bool], *daemons: str) -> None:
         """Raises BadInput with the last lines of a daemon that ended, or of all when the time is over."""
         deadline = time.monotonic() + _READY_S
@@ -488,32 +434,6 @@ class PrivateHadoop:
     def _processes(self, mark: str = "") -> list[int]:
         """Everything of this lab: its daemons name its folder, its containers have their folders in it."""
         return list(processes_of(mark or f"{self.folder}/"))
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A NameNode's redirect is an answer: data is sent to where it says, once it is known."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-def _opened(method: str, url: str, data: bytes | None = None, *, timeout_s: float, word: str = "") -> Any:
-    """The answer of a daemon of ours: no proxy between. Raises OSError for none, and for a status of 400 or more.
-
-    `word`: its header `Authorization`.
-    """
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
-    request = urllib.request.Request(url, data=data, method=method)
-    if word:
-        request.add_header("Authorization", word)
-    if data is not None:
-        request.add_header("Content-Type", "application/octet-stream")
-    try:
-        return opener.open(request, timeout=timeout_s)
-    except urllib.error.HTTPError as answer:
-        if answer.code >= 400:
-            raise
-        return answer  # a redirect that is not followed
 
 
 def processes_of(mark: str) -> Iterator[int]:
@@ -558,10 +478,4 @@ def _free_net() -> str:
 
 def _owners() -> tuple[str, ...]:
     """For whom the bridge may act, under Kerberos."""
-    return tuple(dict.fromkeys((_me(), *kerberos.OWNERS)))
-
-
-def _me() -> str:
-    import getpass
-
-    return getpass.getuser()
+    return tuple(dict.fromkeys((me(), *kerberos.OWNERS)))

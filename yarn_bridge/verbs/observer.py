@@ -24,9 +24,9 @@ from yarn_bridge.jobs.grants import check_grant
 from yarn_bridge.jobs.masters import MasterRoom
 from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
-from yarn_bridge.jobs.reading import Others, lost_nodes, nodes_of, observed, one_a_host
+from yarn_bridge.jobs.reading import lost_nodes, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.room import Held, Holding, Lessons, held_by, holdings, largest, limited, shut, worker_of
+from yarn_bridge.jobs.room import Held, Holding, Lessons, held_by, holdings, worker_of
 from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
 from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
@@ -44,6 +44,7 @@ from yarn_bridge.jobs.token_life import TokenLife
 from yarn_bridge.options import SERVICES, SLICES, Options
 from yarn_bridge.runtimes.chooser import Choice
 from yarn_bridge.verbs.executor import JobExecutor
+from yarn_bridge.verbs.offers import Offers, Ours
 
 _RESTS = (Phase.IDLE, Phase.OPEN)
 #: phases in which a word of its workers is waited for, and in which one may come
@@ -52,8 +53,6 @@ _SPEAKS = _MOVES | {Phase.OPEN}
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
 _LOOK_S = 2.0
-#: a node tells of what was given back at its next heartbeat, once the worker has ended
-_RETURNING_S = 10.0
 #: a node has told of a gang that stands
 _TELLS_S = 3.0
 #: a gang that does not stand after this long, or a third of its time, is asked about
@@ -123,13 +122,12 @@ class Observer:
         self.untidy = ""  #: why what broken submissions left stays
         self.least_mib = 0  #: YARN gives memory in multiples of this; 0: not known
         self.lessons, self.limits, self.masters = Lessons(), QueueLimits(options, manager), MasterRoom()
+        self.offers = Offers(options, self.limits, self.lessons, self.masters, clock)
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._rollcall = RollCall()
         self._apps: tuple[float, list[App]] = (float("-inf"), [])  #: when, and what was listed
         self._told: tuple[float, set[str], list[NodeReport]] = (float("-inf"), set(), [])  #: when, applications, nodes
         self._known_gpus: dict[str, Gpus] = {}
-        self._others = Others()
-        self._given_back: list[tuple[str, Gpus, float]] = []  #: node, GPUs, when that is no excuse any more
         self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._lost: frozenset[str] = frozenset()
@@ -177,13 +175,14 @@ class Observer:
         held = held_by(known, self._options, self.least_mib)
         labels = any(each.labels for each in reports)
         self.limits.look(told, held, labels, self._clock())
-        self.nodes = self._usable(reports, told, held, notes)
+        offer = self.offers.of(reports, self._known_gpus, self._ours(told, held), self._reach(reports))
+        self.nodes = offer.nodes
         return Observation(
             now_s=self._clock(),
             nodes=self.nodes,
             jobs=tuple(self._observed(each) for each in mine),
             claim=self._claim[1],
-            notes=tuple(notes),
+            notes=(*notes, *offer.notes),
             due=tuple(due),
             tenants=self.limits.tenants(),
             caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
@@ -325,56 +324,6 @@ class Observer:
             self._named = told.pop()
         return reports
 
-    def _usable(
-        self, reports: list[NodeReport], told: Sequence[Holding], held: Mapping[str, Held], notes: list[str]
-    ) -> tuple[Node, ...]:
-        """The nodes, without the free GPUs, memory and cores that we could not have; `notes` grows by why."""
-        now_s = self._clock()
-        running = self._running()
-        begins = any(_needs_master(each.record, each.application in running) for each in self.jobs.values())
-        returning = self._returning(reports, held, now_s)
-        others = self._others.look(reports, held, returning, self._unsettled(now_s))
-        nodes = nodes_of(reports, others, self._known_gpus, self._options)
-        got = self._reach(reports)
-        self.masters.look(nodes, reports, self.limits.master, {each.label for each in self.limits.leaves()} or {""})
-        if begins:
-            nodes, cost = self.masters.kept(held, self.limits.master, largest(told))
-            notes += [cost] if cost else []
-        nodes = self.lessons.heeded(nodes, held, now_s)
-        notes += self.lessons.notes(now_s)
-        nodes = shut(nodes, held, got.out)
-        notes += [f"{name} is not offered: {why}" for name, why in sorted(got.out.items())]
-        notes += [
-            f"{each.host} has GPUs of several types: only its {each.gpu_name} are offered"
-            for each in one_a_host(reports)
-            if each.gpu_others
-        ]
-        closed = [each for each in self.limits.leaves() if each.state != "RUNNING"]
-        notes += [f"queue {each.path} is {each.state}: it takes no new application" for each in closed]
-        if self.limits.why:
-            notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
-        return self._limited(nodes, told, held, got, begins, notes)
-
-    def _limited(
-        self,
-        nodes: tuple[Node, ...],
-        told: Sequence[Holding],
-        held: Mapping[str, Held],
-        got: Reach,
-        begins: bool,
-        notes: list[str],
-    ) -> tuple[Node, ...]:
-        """Without what Horae's queue, and those above it, may not hold; `notes` grows by why."""
-        users = max(len({each.owner for each in told if each.size}), 1)
-        for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
-            within = {each.name for each in nodes if got.of.get(each.name, "") == label}
-            for what, limit in sorted(self.limits.ceilings(label, within, begins, users).items()):
-                fewer = limited(nodes, held, what, limit.most, largest(told), within)
-                if fewer != nodes:
-                    nodes = fewer
-                    notes.append(f"{limit.text}: no more is offered")
-        return nodes
-
     def _reach(self, reports: list[NodeReport]) -> Reach:
         """Where workers get to; what they must ask for is told to the runtime."""
         choice = self.choice()
@@ -386,33 +335,16 @@ class Observer:
         self._executor.by_service.names = self._executor.by_slices.names = names
         return got
 
-    def given_back(self, before: Mapping[str, Gpus], after: Mapping[str, Gpus]) -> None:
-        """A job's GPUs by node: those that it has no more are free, whatever their nodes say until their next word."""
-        until_s = self._clock() + _RETURNING_S
-        for name, gpus in before.items():
-            if gpus > after.get(name, 0):
-                self._given_back.append((name, gpus - after.get(name, 0), until_s))
-
-    def _unsettled(self, now_s: float) -> set[str]:
-        """Nodes that may not have told yet of all that our jobs hold there, or no longer hold."""
-        records = [seen.record for seen in self.jobs.values() if not seen.record.released]
+    def _ours(self, told: Sequence[Holding], held: Mapping[str, Held]) -> Ours:
+        running, now_s, records = self._running(), self._clock(), [seen.record for seen in self.jobs.values()]
         moving = [
             each
             for each in records
             if each.phase not in _RESTS or (each.phase is Phase.OPEN and now_s - each.since_s < _TELLS_S)
         ]
-        return {node for each in moving for node in each.claims}
-
-    def _returning(self, reports: list[NodeReport], held: Mapping[str, Held], now_s: float) -> dict[str, Gpus]:
-        """By node; what its node told of has returned."""
-        used = {each.host: each.gpus_used - held.get(each.host, Held()).gpus for each in one_a_host(reports)}
-        self._given_back = [
-            each for each in self._given_back if now_s < each[2] and used.get(each[0], 0) > self._others.gpus(each[0])
-        ]
-        found: dict[str, Gpus] = {}
-        for name, gpus, _ in self._given_back:
-            found[name] = found.get(name, 0) + gpus
-        return found
+        unsettled = {node for each in moving if not each.released for node in each.claims}
+        begins = any(_needs_master(each.record, each.application in running) for each in self.jobs.values())
+        return Ours(told, held, unsettled, begins)
 
     def _refresh(self) -> list[str]:
         """Read again what changed in HDFS since the last round; complaints."""

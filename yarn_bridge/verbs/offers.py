@@ -1,0 +1,105 @@
+"""What of the cluster's nodes is offered to jobs: free GPUs, memory and cores without those that we could not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from policy.model import Gpus, Node
+from yarn_bridge.clients.records import NodeReport
+from yarn_bridge.jobs.masters import MasterRoom
+from yarn_bridge.jobs.partitions import Reach
+from yarn_bridge.jobs.queue_limits import QueueLimits
+from yarn_bridge.jobs.reading import Others, nodes_of, one_a_host
+from yarn_bridge.jobs.room import Held, Holding, Lessons, largest, limited, shut
+from yarn_bridge.options import Options
+
+#: a node tells of what was given back at its next heartbeat, once the worker has ended
+RETURNING_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """What our jobs hold, or may come to hold."""
+
+    told: Sequence[Holding]
+    held: Mapping[str, Held]  #: by node
+    unsettled: AbstractSet[str]  #: nodes that may not have told yet of all that comes to us, or goes
+    begins: bool  #: a job is to have an application master, and YARN has placed none
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    nodes: tuple[Node, ...]
+    notes: tuple[str, ...]  #: what is left out, and why
+
+
+class Offers:
+    def __init__(
+        self,
+        options: Options,
+        limits: QueueLimits,
+        lessons: Lessons,
+        masters: MasterRoom,
+        clock: Callable[[], float],
+    ) -> None:
+        self._options, self._clock = options, clock
+        self.limits, self.lessons, self.masters = limits, lessons, masters
+        self._others = Others()
+        self._given_back: list[tuple[str, Gpus, float]] = []  #: node, GPUs, when that is no excuse any more
+
+    def of(self, reports: list[NodeReport], known_gpus: Mapping[str, Gpus], ours: Ours, got: Reach) -> Offer:
+        """`known_gpus`: by node, while it lived; `got`: where workers get to."""
+        now_s, held, notes = self._clock(), ours.held, list[str]()
+        returning = self._returning(reports, held, now_s)
+        others = self._others.look(reports, held, returning, ours.unsettled)
+        nodes = nodes_of(reports, others, known_gpus, self._options)
+        self.masters.look(nodes, reports, self.limits.master, {each.label for each in self.limits.leaves()} or {""})
+        if ours.begins:
+            nodes, cost = self.masters.kept(held, self.limits.master, largest(ours.told))
+            notes += [cost] if cost else []
+        nodes = self.lessons.heeded(nodes, held, now_s)
+        notes += self.lessons.notes(now_s)
+        nodes = shut(nodes, held, got.out)
+        notes += [f"{name} is not offered: {why}" for name, why in sorted(got.out.items())]
+        notes += [
+            f"{each.host} has GPUs of several types: only its {each.gpu_name} are offered"
+            for each in one_a_host(reports)
+            if each.gpu_others
+        ]
+        closed = [each for each in self.limits.leaves() if each.state != "RUNNING"]
+        notes += [f"queue {each.path} is {each.state}: it takes no new application" for each in closed]
+        if self.limits.why:
+            notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
+        return Offer(self._limited(nodes, ours, got, notes), tuple(notes))
+
+    def _limited(self, nodes: tuple[Node, ...], ours: Ours, got: Reach, notes: list[str]) -> tuple[Node, ...]:
+        """Without what Horae's queue, and those above it, may not hold; `notes` grows by why."""
+        users = max(len({each.owner for each in ours.told if each.size}), 1)
+        for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
+            within = {each.name for each in nodes if got.of.get(each.name, "") == label}
+            for what, limit in sorted(self.limits.ceilings(label, within, ours.begins, users).items()):
+                fewer = limited(nodes, ours.held, what, limit.most, largest(ours.told), within)
+                if fewer != nodes:
+                    nodes = fewer
+                    notes.append(f"{limit.text}: no more is offered")
+        return nodes
+
+    def given_back(self, before: Mapping[str, Gpus], after: Mapping[str, Gpus]) -> None:
+        """A job's GPUs by node: those that it has no more are free, whatever their nodes say until their next word."""
+        until_s = self._clock() + RETURNING_S
+        for name, gpus in before.items():
+            if gpus > after.get(name, 0):
+                self._given_back.append((name, gpus - after.get(name, 0), until_s))
+
+    def _returning(self, reports: list[NodeReport], held: Mapping[str, Held], now_s: float) -> dict[str, Gpus]:
+        """By node; what its node told of has returned."""
+        used = {each.host: each.gpus_used - held.get(each.host, Held()).gpus for each in one_a_host(reports)}
+        self._given_back = [
+            each for each in self._given_back if now_s < each[2] and used.get(each[0], 0) > self._others.gpus(each[0])
+        ]
+        found: dict[str, Gpus] = {}
+        for name, gpus, _ in self._given_back:
+            found[name] = found.get(name, 0) + gpus
+        return found
