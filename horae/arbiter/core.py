@@ -35,6 +35,7 @@ from horae.arbiter.modes import acts_anywhere, mode_of
 from horae.arbiter.observe import absences, budgets, feedback, recovery
 from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.arbiter.observe.unused import UnusedWatch
+from horae.arbiter.occasions import Occasions
 from horae.arbiter.standing import grant_stands, strays
 from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
@@ -107,13 +108,10 @@ class Core:
         self._eyes, self._retries, self._unused = LastSeen(), Retries(), UnusedWatch()
         self._told_blocked: dict[JobId, Seconds] = {}
         self._measured_s: dict[JobId, Seconds] = {}
-        self._dirty: set[str] = {pool.name for pool in config.pools}
+        self._occasions = Occasions(config)
         self._next_s = 0.0  #: when the next round is due
         self._began_s, self._free_s = 0.0, float("-inf")  #: when the last one began; none follows it before
         self.awaited = False  #: whether something was asked to leave, and others wait for its GPUs
-        self._decided_s: dict[str, Seconds] = {}
-        self._vetoes_end_s: dict[str, Seconds] = {}  #: when the first veto of a pool's newest admission runs out
-        self._room: dict[str, object] = {}  #: what each pool's policy was asked about last: nodes and caps
         self._questions: dict[str, Question] = {}
         self._albums: dict[str, Album] = {}
         self._look_failed = 0
@@ -142,7 +140,7 @@ class Core:
                 record = self.ledger.jobs.get(event.job or "")
                 pool = event.pool or (record.pool if record is not None else None)
                 if pool is not None:
-                    self._dirty.add(pool)
+                    self._occasions.change([pool])
 
     def wake(self) -> None:
         """Something happened: a round is due as soon as what happens with it has settled."""
@@ -160,7 +158,7 @@ class Core:
     def _forget_what_is_not_on_record(self) -> None:
         """A round ended in the middle: what it saw or decided may not be in the journal, so all is looked at anew."""
         self._eyes, self._told_blocked, self._measured_s, self._questions = LastSeen(), {}, {}, {}
-        self._dirty = {pool.name for pool in self.config.pools}
+        self._occasions.change_all(self.config)
         self.stage = Stage.IDLE
 
     def _stall(self, error: JournalStopped) -> list[Instruction]:
@@ -243,7 +241,7 @@ class Core:
         self.capabilities = look.capabilities or self.capabilities
         if observation.tenants != self._site:
             self._site, self.config = observation.tenants, self._given.knowing(observation.tenants)
-            self._dirty = {pool.name for pool in self.config.pools}
+            self._occasions.change_all(self.config)
         pools = pools_by_node(self.config, (n.name for n in observation.nodes))
         can = self.capabilities
         view = SnapshotSources(
@@ -270,7 +268,7 @@ class Core:
             return claim
         self.fresh.update(look.measured)
         found, news = feedback.measured(self.ledger, look.measured, self._measured_s, self.config, now_s)
-        self._dirty |= {self.ledger.jobs[job].pool for job in news}
+        self._occasions.change(self.ledger.jobs[job].pool for job in news)
         found += feedback.blocked(self.ledger, self.config, now_s, self._told_blocked)
         found += feedback.out_of_time(self.ledger, now_s)
         found += feedback.gone(self.ledger, self.config, now_s, owns_submission=self.capabilities.owns_submission)
@@ -287,7 +285,7 @@ class Core:
         found = self.budgets()
         if drafts := budgets.told(self.ledger, found):
             self.write(drafts, durable=True)
-            self._dirty = {pool.name for pool in self.config.pools}
+            self._occasions.change_all(self.config)
         return {name: standing.then for name, standing in found.items() if standing.over}
 
     def budgets(self) -> dict[str, budgets.BudgetStanding]:
@@ -334,7 +332,7 @@ class Core:
 
     def _due(self, pool: Pool, view: SnapshotSources) -> Question | None:
         """What to ask the pool's policy now; where apps' own agents bid, they are offered what is free first."""
-        asks, offer = self._asks(pool, view), self.ledger.pool(pool.name).offer
+        asks, offer = self._occasions.due(self.ledger, self.config, pool, view), self.ledger.pool(pool.name).offer
         if not mode_of(self.ledger, pool).decides or (offer is None and not asks):
             return None
         if offer is not None and not offers.ripe(offer, view.now_s):
@@ -345,29 +343,8 @@ class Core:
             return None
         return question
 
-    def _asks(self, pool: Pool, view: SnapshotSources) -> bool:
-        """Whether the pool's policy is to be asked: something changed, a lease ran out, or it was long ago."""
-        if not mode_of(self.ledger, pool).decides:
-            return False
-        nodes = tuple(n for n in view.observation.nodes if view.pools.get(n.name) == pool.name)
-        limits = tuple((quota.name, quota.gpus, quota.jobs) for quota in view.observation.quotas)
-        away = {node: [time.name for time in times] for node, times in view.away.items()}
-        room = (nodes, limits, view.observation.caps, away)
-        changed = self._room.get(pool.name) != room
-        self._room[pool.name] = room
-        last_s = self._decided_s.get(pool.name, float("-inf"))
-        return (
-            changed
-            or pool.name in self._dirty
-            or view.now_s - last_s >= self.config.rounds.quiet_s
-            or absences.turned(view.away, last_s, view.now_s)
-            or round.ran_out(self.ledger, pool.name, self.config, last_s, view.now_s)
-            or last_s < self._vetoes_end_s.get(pool.name, 0.0) <= view.now_s
-        )
-
     def _question(self, pool: Pool, view: SnapshotSources) -> Question:
-        self._dirty.discard(pool.name)
-        self._decided_s[pool.name] = view.now_s
+        self._occasions.asked(pool.name, view.now_s)
         album = self._albums.setdefault(pool.name, Album())
         question = round.question(self.ledger, pool, view, self.apps, album)
         if question.unfit:
@@ -391,8 +368,7 @@ class Core:
             self.write(aside.drafts(self.ledger, answer.aside, self.now_s(), pool.policy, _again(kept, pool.policy)))
             question = replace(question, snapshot=aside.without(question.snapshot, answer.aside))
         admitted = round.admission(self.ledger, pool, self.view, question, answer, self.models)
-        ends = [v.until_s for v in admitted.vetoes.values() if v.until_s is not None]
-        self._vetoes_end_s[pool_name] = min(ends, default=0.0)
+        self._occasions.vetoed(pool_name, (v.until_s for v in admitted.vetoes.values() if v.until_s is not None))
         what = f"policy:{pool_name}"
         drafts = list(admitted.drafts)
         if (settled := offers.settled(self.ledger.pool(pool_name), question, answer, admitted.targets)) is not None:
@@ -437,7 +413,7 @@ class Core:
         try:
             drafts = outcomes.outcomes(self.ledger, done, self._retries, self.config.rounds, self.now_s())
             # What a job that is put aside was to get is to be decided about anew.
-            self._dirty |= {self.ledger.jobs[draft.job].pool for draft in drafts if isinstance(draft, events.PutAside)}
+            self._occasions.change(self.ledger.jobs[d.job].pool for d in drafts if isinstance(d, events.PutAside))
             self.write([*drafts, *outcomes.over(self.ledger, self._retries, self.now_s())])
             if self.stage in (Stage.SUBMITTING, Stage.CLAIMING):
                 return self._look()

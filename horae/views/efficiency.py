@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from horae.journal import Event, JobRecord, Kind
+from horae.journal.events import JobSeen
+from horae.journal.form import read
 from horae.port import JobState
 from policy.model import Gpus, GpuSeconds, GpuType, IterationsPerSecond, Seconds
 
@@ -45,7 +47,8 @@ class _Parts:
 def efficiency(record: JobRecord, events: Iterable[Event], now_s: Seconds) -> Efficiency:
     """`events`: of this job, in order."""
     until_s = record.ended_s if record.ended_s is not None else now_s
-    found = [e for e in events if e.kind is Kind.SEEN]
+    seen = [(e.at_s, read(e)) for e in events if e.kind is Kind.SEEN]
+    found = [(min(told.since_s, at_s), told) for at_s, told in seen if isinstance(told, JobSeen)]
     parts = _parts(record, found, until_s)
     held = parts.running + parts.other
     trained = max(parts.running - parts.warming, 0.0)
@@ -63,11 +66,12 @@ def efficiency(record: JobRecord, events: Iterable[Event], now_s: Seconds) -> Ef
     return out
 
 
-def _parts(record: JobRecord, found: list[Event], until_s: Seconds) -> _Parts:
+def _parts(record: JobRecord, found: list[tuple[Seconds, JobSeen]], until_s: Seconds) -> _Parts:
+    """`found`: what was seen of it, and when it came into that state."""
     parts, warm = _Parts(), record.warmup_s or 0.0
     from_s, state, holding, epoch = record.submitted_s, JobState.QUEUED, dict[str, int](), 0
     warmed: dict[int, Seconds] = {}
-    for at_s, data in [*((_from(e), e.data) for e in found), (until_s, None)]:
+    for at_s, seen in [*found, (until_s, None)]:
         took_s, gpus = max(min(at_s, until_s) - from_s, 0.0), sum(holding.values())
         if not gpus:
             parts.waited_s += took_s
@@ -82,14 +86,9 @@ def _parts(record: JobRecord, found: list[Event], until_s: Seconds) -> _Parts:
         else:
             parts.other += gpus * took_s
         from_s = max(from_s, min(at_s, until_s))
-        if data is not None:
-            state, holding, epoch = JobState(data["state"]), dict(data["holding"]), int(data["epoch"])
+        if seen is not None:
+            state, holding, epoch = seen.state, dict(seen.holding), seen.epoch
     return parts
-
-
-def _from(event: Event) -> Seconds:
-    """When it came into the state that was seen."""
-    return min(float(event.data["since_s"]), event.at_s)
 
 
 def _scaling(

@@ -1,34 +1,39 @@
-"""An event of the journal as one sentence for a person. Pure; a kind without a sentence shows its data."""
+"""An event of the journal as one sentence for a person. Pure; what has no sentence shows its data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar
 
-from horae.journal import Event, Kind
+from horae.journal import Event, events
+from horae.journal.events import Verb
+from horae.journal.form import Draft, read
+from horae.port import JobState
 
-Data = Mapping[str, Any]
+E = TypeVar("E", bound=Draft)
 #: The port's verbs as people would say them.
 _VERBS = {
-    "submit": "hand it to the cluster",
-    "start": "start",
-    "reshape": "resize",
-    "checkpoint_and_stop": "ask it to checkpoint and leave",
-    "cancel": "end it",
-    "release": "hand it back",
-    "follow_up": "follow up",
+    Verb.SUBMIT: "hand it to the cluster",
+    Verb.START: "start",
+    Verb.RESHAPE: "resize",
+    Verb.STOP: "ask it to checkpoint and leave",
+    Verb.CANCEL: "end it",
+    Verb.RELEASE: "hand it back",
+    Verb.FOLLOW_UP: "follow up",
 }
-
-
 #: The same, of an intent.
-_ASKED = {"submit": "handed to the cluster", "cancel": "ended", "release": "handed back"}
+_ASKED = {Verb.SUBMIT: "handed to the cluster", Verb.CANCEL: "ended", Verb.RELEASE: "handed back"}
 
 
 def sentence(event: Event) -> str:
     """What happened. Jobs and their names stand beside it, not in it."""
     make = _SENTENCES.get(event.kind)
-    return make(event.data) if make is not None else ", ".join(f"{k} {v}" for k, v in event.data.items())
+    try:
+        told = None if make is None else make(read(event))
+    except (LookupError, TypeError, ValueError):  # of a row that is damaged, or far older than this reader
+        told = None
+    return told if told is not None else ", ".join(f"{k} {v}" for k, v in event.data.items())
 
 
 def gpus(allocation: Mapping[str, int] | None) -> str:
@@ -40,129 +45,134 @@ def gpus(allocation: Mapping[str, int] | None) -> str:
     return f"{total} GPU{'s' if total > 1 else ''}: {places}"
 
 
-def _because(data: Data, key: str = "text") -> str:
-    return f": {data[key]}" if data.get(key) else ""
+def _because(text: str) -> str:
+    return f": {text}" if text else ""
 
 
-def _whom(capped: Data) -> str:
-    return "it" if capped.get("alone") else f"tenant {capped['tenant']}"
+def _seen(e: events.JobSeen) -> str:
+    start = f", start {e.epoch}" if e.epoch else ""
+    held = f" on {gpus(e.allocation)}" if e.allocation else ""
+    code = f" with exit code {e.exit_code}" if e.exit_code not in (None, 0, 86) else ""
+    left = e.state in (JobState.STOPPED, JobState.LOST)
+    kept = f", checkpoint at step {e.checkpoint.step:g}" if e.checkpoint and left else ""
+    blocked = f"; the cluster does not let it run: {e.blocked.text}" if e.blocked else ""
+    words = f" ({e.native})" if left and e.native and e.native.lower() != e.state else ""
+    return f"{e.state}{held}{start}{code}{kept}{blocked}{words}"
 
 
-def _seen(data: Data) -> str:
-    state, start = data["state"], f", start {data['epoch']}" if data.get("epoch") else ""
-    held = f" on {gpus(data['allocation'])}" if data["allocation"] else ""
-    code = f" with exit code {data['exit_code']}" if data.get("exit_code") not in (None, 0, 86) else ""
-    mark = data.get("checkpoint")
-    kept = f", checkpoint at step {mark['step']:g}" if mark and state in ("stopped", "lost") else ""
-    blocked = f"; the cluster does not let it run: {data['blocked']['text']}" if data.get("blocked") else ""
-    said = str(data.get("native") or "")
-    words = f" ({said})" if state in ("stopped", "lost") and said.lower() != state and said else ""
-    return f"{state}{held}{start}{code}{kept}{blocked}{words}"
-
-
-def _decided(data: Data) -> str:
-    if data.get("fallback"):
-        return f"the previous allocation stands: {data['fallback']}"
-    moved = [f"{job}: {sum(target.values())}" for job, target in data.get("targets", {}).items()]
+def _decided(e: events.Decided) -> str:
+    told = e.told
+    if told.get("fallback"):
+        return f"the previous allocation stands: {told['fallback']}"
+    moved = [f"{job}: {sum(target.values())}" for job, target in e.targets.items()]
     what = [f"GPUs by job {', '.join(moved)}"] if moved else []
-    if data.get("cancel"):
-        what.append(f"jobs {', '.join(data['cancel'])} have lost in their app and end")
-    took = f"{data.get('policy', 'the policy')} decided in {data.get('took_s', 0.0) * 1e3:.0f} ms"
+    if told.get("cancel"):
+        what.append(f"jobs {', '.join(told['cancel'])} have lost in their app and end")
+    took = f"{told.get('policy', 'the policy')} decided in {told.get('took_s', 0.0) * 1e3:.0f} ms"
     return f"{took}: {'; '.join(what) or 'nothing is to change'}"
 
 
-def _intent(data: Data) -> str:
+def _intent(e: events.Intent) -> str:
     """In the present tense: it is about to be asked of the cluster."""
-    verb, why = str(data["verb"]), data.get("text")
-    if verb in ("start", "reshape"):
-        return f"start {data.get('epoch')} on {gpus(data['allocation'])}"
-    if verb == "checkpoint_and_stop":
-        return f"{why}: checkpoints and leaves" if why else "is asked to checkpoint and leave"
-    if verb == "follow_up":
-        return f"is followed up{_because(data)}"
-    return f"is {_ASKED.get(verb, verb)}{_because(data)}"
+    if e.verb in (Verb.START, Verb.RESHAPE):
+        return f"start {e.epoch} on {gpus(e.allocation)}"
+    if e.verb is Verb.STOP:
+        return f"{e.text}: checkpoints and leaves" if e.text else "is asked to checkpoint and leave"
+    if e.verb is Verb.FOLLOW_UP:
+        return f"is followed up{_because(e.text)}"
+    return f"is {_ASKED[e.verb]}{_because(e.text)}"
 
 
-def _outcome(data: Data) -> str:
-    words = _VERBS.get(data["verb"], data["verb"])
-    if data.get("error") is None:
-        return f"the cluster took the request to {words}"
-    return f"could not {words}{_because(data)}"
+def _answered(e: events.Answered) -> str:
+    words = _VERBS[e.verb]
+    return f"the cluster took the request to {words}" if e.error is None else f"could not {words}{_because(e.text)}"
 
 
-def _guarded(data: Data) -> str:
-    if data.get("guard") is None:
-        return "no guard holds it back any more"
-    return f"held back by a guard{_because(data)}"
+def _kept_back(e: events.KeptBack) -> str:
+    return "no guard holds it back any more" if e.guard is None else f"held back by a guard{_because(e.text)}"
 
 
-def _probed(data: Data) -> str:
-    if "over" in data:
-        return f"its probe is over: {data['over']}"
-    return f"its speed on {data['gpus']} {data['gpu_type']} is to be measured: {data['text']}"
+def _probed(e: events.Probed) -> str:
+    if e.over:
+        return f"its probe is over: {e.over}"
+    return f"its speed on {e.gpus} {e.gpu_type} is to be measured: {e.text}"
 
 
-def _measured(data: Data) -> str:
-    total = f" of {data['total']:g}" if data.get("total") else ""
-    loss = data.get("loss")
-    return f"step {data.get('done', 0):g}{total}" + (f", loss {loss[-1][1]:.4g}" if loss else "")
+def _measured(e: events.Measured) -> str:
+    loss, total = e.told.get("loss"), e.told.get("total")
+    of, at = f" of {total:g}" if total else "", f", loss {loss[-1][1]:.4g}" if loss else ""
+    return f"step {e.told.get('done', 0):g}{of}{at}"
 
 
-def _submitted(data: Data) -> str:
-    spec = data["spec"]
-    program, *words = spec.get("command", ("",))
+def _submitted(e: events.Submitted) -> str:
+    program, *words = e.spec.command or ("",)
     command = " ".join([PurePath(program).name, *words])[:200]
-    return f"handed in by {data['owner']} for tenant {data['tenant']}: {command}"
+    return f"handed in by {e.owner} for tenant {e.tenant}: {command}"
 
 
-def _settled(data: Data) -> str:
+def _settled(e: events.Settled) -> str:
     told = []
-    for app, result in data["apps"].items():
+    for app, result in e.apps.items():
         held = sum(sum(a.values()) for a in result["jobs"].values())
         told.append(f"{app}: {result['text']}; it has {held} GPU{'' if held == 1 else 's'} now")
-    return f"offer {data['number']} is settled. " + ". ".join(told)
+    return f"offer {e.number} is settled. " + ". ".join(told)
 
 
-_SENTENCES: dict[Kind, Callable[[Data], str]] = {
-    Kind.OPENED: lambda d: f"arbiter {d['version']} took up the journal on {d['host']}, pid {d['pid']} ({d['how']})",
-    Kind.CLAIMED: lambda d: "claims the cluster",
-    Kind.STOOD_DOWN: lambda d: f"stood down: another arbiter claimed the cluster ({d['by']})",
-    Kind.RECOVERED: lambda d: f"rebuilt from what the cluster shows: {d['why']}",
-    Kind.ALERT: lambda d: f"alert: {d['text']}",
-    Kind.CLEARED: lambda d: f"over: {d['what']}",
-    Kind.CLOCK_STEPPED: lambda d: f"the clock jumped by {d['by_s']:.0f} s",
-    Kind.CHECKPOINT: lambda d: "the journal was compacted",
-    Kind.SUBMITTED: _submitted,
-    Kind.CANCEL_ASKED: lambda d: f"to be ended, says {d['by']}{_because(d)}",
-    Kind.HELD: lambda d: f"held by {d['by']}{_because(d)}",
-    Kind.UNHELD: lambda d: f"no longer held, says {d['by']}",
-    Kind.PRIORITY: lambda d: f"{'precedence' if d['across'] else 'priority'} {d['to']}, says {d['by']}",
-    Kind.MODE: lambda d: f"mode {d['mode']}, says {d['by']}",
-    Kind.MAINTENANCE: lambda d: f"maintenance {'begins' if d['on'] else 'is over'}, says {d['by']}{_because(d)}",
-    Kind.AGENT: lambda d: (
-        f"an agent of {d['by']} bids for app {d['app']}"
-        if d["by"]
-        else f"nobody's agent bids for app {d['app']} any more"
-    ),
-    Kind.OFFERED: lambda d: f"offer {d['number']}, {gpus(d['gpus'])}, goes to {', '.join(d['asked'])}",
-    Kind.BID: lambda d: f"app {d['app']} bids {len(d['rows'])} rows on offer {d['offer']}",
-    Kind.BID_REFUSED: lambda d: f"the bid of app {d['app']} on offer {d['offer']} is refused{_because(d)}",
-    Kind.SETTLED: _settled,
-    Kind.ADOPTED: lambda d: "found in the cluster",
-    Kind.RESPECIFIED: lambda d: "its owner changed it in the cluster",
-    Kind.SEEN: _seen,
-    Kind.MISSING: lambda d: "the cluster does not show it",
-    Kind.MEASURED: _measured,
-    Kind.CAPPED: lambda d: f"the site lets {_whom(d)} hold {d['cap']} GPUs{_because(d)}",
-    Kind.AVOIDED: lambda d: f"{d['gpus']} GPUs of {d['node']} are left alone for now{_because(d)}",
-    Kind.DECIDED: _decided,
-    Kind.GUARDED: _guarded,
-    Kind.UNUSED: lambda d: f"{d['gpus']} GPUs that it holds lie unused" if d["gpus"] else "it uses its GPUs again",
-    Kind.ASIDE: lambda d: f"decided about without it for now{_because(d)}",
-    Kind.PROBED: _probed,
-    Kind.ADVISED: lambda d: f"{len(d['steps'])} steps would be taken",
-    Kind.INTENT: _intent,
-    Kind.OUTCOME: _outcome,
-    Kind.ENDED: lambda d: f"{d['state']}{_because(d)}",
-    Kind.FORGOTTEN: lambda d: f"{len(d['jobs'])} jobs that ended long ago were forgotten",
-}
+def _agent(e: events.AgentNamed) -> str:
+    if e.by:
+        return f"an agent of {e.by} bids for app {e.app}"
+    return f"nobody's agent bids for app {e.app} any more"
+
+
+def _capped(e: events.Capped) -> str:
+    whom = "it" if e.alone else f"tenant {e.tenant}"
+    return f"the site lets {whom} hold {e.cap} GPUs{_because(e.text)}"
+
+
+_SENTENCES: dict[str, Callable[[Any], str]] = {}
+
+
+def _say(event: type[E], make: Callable[[E], str]) -> None:
+    _SENTENCES[event.kind] = make
+
+
+_say(events.Opened, lambda e: f"arbiter {e.version} took up the journal on {e.host}, pid {e.pid} ({e.how})")
+_say(events.Claimed, lambda e: "claims the cluster")
+_say(events.StoodDown, lambda e: f"stood down: another arbiter claimed the cluster ({e.by})")
+_say(events.Recovered, lambda e: f"rebuilt from what the cluster shows: {e.why}")
+_say(events.Alerted, lambda e: f"alert: {e.text}")
+_say(events.Cleared, lambda e: f"over: {e.what}")
+_say(events.ClockStepped, lambda e: f"the clock jumped by {e.by_s:.0f} s")
+_say(events.Compacted, lambda e: "the journal was compacted")
+_say(events.Submitted, _submitted)
+_say(events.CancelAsked, lambda e: f"to be ended, says {e.by}{_because(e.text)}")
+_say(events.JobHeld, lambda e: f"held by {e.by}{_because(e.text)}")
+_say(events.JobUnheld, lambda e: f"no longer held, says {e.by}")
+_say(events.Prioritised, lambda e: f"{'precedence' if e.across else 'priority'} {e.to}, says {e.by}")
+_say(events.ModeSet, lambda e: f"mode {e.mode}, says {e.by}")
+_say(
+    events.Maintenance,
+    lambda e: f"maintenance {'begins' if e.on else 'is over'}, says {e.by}{_because(e.text)}",
+)
+_say(events.AgentNamed, _agent)
+_say(events.Offered, lambda e: f"offer {e.number}, {gpus(e.gpus)}, goes to {', '.join(e.asked)}")
+_say(events.Bid, lambda e: f"app {e.app} bids {len(e.rows)} rows on offer {e.offer}")
+_say(events.BidRefused, lambda e: f"the bid of app {e.app} on offer {e.offer} is refused{_because(e.text)}")
+_say(events.Settled, _settled)
+_say(events.Adopted, lambda e: "found in the cluster")
+_say(events.Respecified, lambda e: "its owner changed it in the cluster")
+_say(events.JobSeen, _seen)
+_say(events.Missing, lambda e: "the cluster does not show it")
+_say(events.Measured, _measured)
+_say(events.Capped, _capped)
+_say(events.Avoided, lambda e: f"{e.gpus} GPUs of {e.node} are left alone for now{_because(e.text)}")
+_say(events.Decided, _decided)
+_say(events.KeptBack, _kept_back)
+_say(events.LeftUnused, lambda e: f"{e.gpus} GPUs that it holds lie unused" if e.gpus else "it uses its GPUs again")
+_say(events.PutAside, lambda e: f"decided about without it for now{_because(e.text)}")
+_say(events.Probed, _probed)
+_say(events.Advised, lambda e: f"{len(e.steps)} steps would be taken")
+_say(events.Intent, _intent)
+_say(events.Answered, _answered)
+_say(events.Ended, lambda e: f"{e.state}{_because(e.text)}")
+_say(events.Forgotten, lambda e: f"{len(e.jobs)} jobs that ended long ago were forgotten")

@@ -94,11 +94,6 @@ def _by_itself(
     return (now_s - job.submitted_s + max(0.0, left / rate)) / (alone * mean.since(job.submitted_s))
 
 
-def mean_active(snapshot: Snapshot, since: Seconds, now_active: int) -> float:
-    """N_avg from `since` to now."""
-    return MeanActive(snapshot, now_active).since(since)
-
-
 class MeanActive:
     """N_avg: the time-weighted mean number of active apps from a time to now; at least 1."""
 

@@ -223,10 +223,6 @@ class Plan:
         f = self.loss
         return f is not None and side_of(f.name) != "train" and _BARE_ROW.search(self.canonical) is None
 
-    @property
-    def is_point(self) -> bool:
-        return self.kind in ("train", "validation", "epoch")
-
 
 class Row:
     """One line read by a plan, with what only its place in the text tells."""

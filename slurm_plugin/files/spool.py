@@ -121,11 +121,6 @@ class Spool:
         text = f"time {int(now_s)}\nhold {','.join(partitions)}\nhost {socket.gethostname()}\n"
         self._write("heartbeat", data=text.encode(), durable=False)
 
-    def silence(self) -> None:
-        """No heartbeat: the Lua module stops holding at once."""
-        with suppress(OSError):
-            self._files.remove(self._root, "heartbeat")
-
     def claim(self, token: str, now_s: float) -> None:
         mark = {"token": token, "host": socket.gethostname(), "pid": os.getpid(), "time_s": now_s}
         self._write("claim", data=json.dumps(mark).encode())

@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 from policy.certificate import certify
 from policy.certificate.economy import Economy, Group, Mode, envelope, worth
 from policy.certificate.feasible import idle_but_wanted, violations
-from policy.certificate.finish import mean_active
+from policy.certificate.finish import MeanActive
 from policy.decide import decide
 from policy.model import Allocation, Health, Job, Limits, Snapshot, Tenant, Work
 from policy.throughput import Throughput
@@ -146,12 +146,12 @@ def test_rho_of_an_app_and_of_unknown_lengths() -> None:
 
 def test_mean_number_of_active_apps() -> None:
     s = world(LAB, now_s=100.0, active_apps=((0.0, 2), (50.0, 4)))
-    assert mean_active(s, 0.0, 9) == 3.0
-    assert mean_active(s, 50.0, 9) == 4.0
-    assert mean_active(s, 25.0, 9) == pytest.approx((25 * 2 + 50 * 4) / 75)
-    assert mean_active(s, 100.0, 9) == 4.0
-    assert mean_active(s, -100.0, 9) == pytest.approx((150 * 2 + 50 * 4) / 200)
-    assert mean_active(replace(s, active_apps=()), 0.0, 9) == 9.0
+    assert MeanActive(s, 9).since(0.0) == 3.0
+    assert MeanActive(s, 9).since(50.0) == 4.0
+    assert MeanActive(s, 9).since(25.0) == pytest.approx((25 * 2 + 50 * 4) / 75)
+    assert MeanActive(s, 9).since(100.0) == 4.0
+    assert MeanActive(s, 9).since(-100.0) == pytest.approx((150 * 2 + 50 * 4) / 200)
+    assert MeanActive(replace(s, active_apps=()), 9).since(0.0) == 9.0
 
 
 # --- worth ---------------------------------------------------------------------------------------------------

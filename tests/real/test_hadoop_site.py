@@ -121,9 +121,6 @@ def test_a_service_through_its_life_with_the_traps_of_the_api(
     services.flex(name, owner, {"w": 2})  # asked twice: the workers that start must not be lost
     wait_for("two workers", lambda: len(workers(services, name, owner)) == 2)
     assert manager.app(application).kind == "yarn-service"
-    first, second = sorted(workers(services, name, owner))
-    assert services.give_back(name, owner, [first, "w-99"]) == (first,)
-    wait_for("one worker", lambda: workers(services, name, owner) == [second])
     services.stop(name, owner)
     services.stop(name, owner)
     patiently(lambda: services.start(name, owner))

@@ -228,23 +228,6 @@ def test_a_service_that_vanishes_between_the_read_and_the_flex(connected: Connec
         services.flex("rec", "alice", {"worker": 4})
 
 
-def test_only_living_instances_are_given_back(connected: Connected) -> None:
-    services, fake = connected("3.4.2", "svc-after-decommission-no-state", "svc-decommission-no-state")
-    found = services.get("dc", "alice")
-    assert found is not None
-    living = found.components["w"].instances[0].name
-    assert services.give_back("dc", "alice", [living, "w-99"]) == (living,)
-    assert puts(fake)[0].json == {"components": [{"name": "w", "decommissioned_instances": [living]}]}
-    assert services.give_back("dc", "alice", ["w-99"]) == ()
-    assert len(puts(fake)) == 1
-
-
-def test_a_release_that_cannot_give_back_by_name(connected: Connected) -> None:
-    services, _ = connected("3.2.0")
-    with pytest.raises(FixConfiguration, match="cannot give back"):
-        services.give_back("dc", "alice", ["w-1"])
-
-
 def test_stop_start_destroy_are_idempotent(connected: Connected) -> None:
     services, fake = connected("3.4.2", "svc-stop", "svc-start-too-early", "svc-start", "svc-stopped", "svc-restarted",
                                "svc-destroy", "svc-destroy-again")  # fmt: skip
@@ -261,10 +244,8 @@ def test_stop_start_destroy_are_idempotent(connected: Connected) -> None:
     assert [asked.json["state"] for asked in puts(fake)] == ["STOPPED", "STARTED", "STOPPED"]
 
 
-def test_lifetime_and_version(connected: Connected) -> None:
-    services, fake = connected("3.4.2", "svc-lifetime", "svc-version")
-    services.set_lifetime("rec", "alice", 900)
-    assert puts(fake)[0].json == {"lifetime": 900}
+def test_the_version_of_the_interface(connected: Connected) -> None:
+    services, fake = connected("3.4.2", "svc-version")
     assert str(services.api_version()).startswith("3.4.2")
     fake.answers = lambda asked: Reply(404, "<title>Error 404 Not Found</title>")
     assert services.api_version() is None

@@ -146,11 +146,6 @@ class Hdfs:
         with told(f"making {path} in HDFS"):
             self._web.ask("PUT", path, "MKDIRS", **({} if permission is None else {"permission": permission}))
 
-    def set_owner(self, path: str, owner: str) -> None:
-        """For HDFS's administrator only."""
-        with told(f"giving {path} in HDFS to {owner}"):
-            self._web.ask("PUT", path, "SETOWNER", owner=owner)
-
     def set_permission(self, path: str, permission: str) -> None:
         with told(f"setting the rights of {path} in HDFS"):
             self._web.ask("PUT", path, "SETPERMISSION", permission=permission)

@@ -28,7 +28,6 @@ class Quirks:
     tried: bool  #: the adapter's tests run against this release
     pin_by_attribute: bool  #: a service's component may ask for node attributes
     container_signal: bool  #: POST /containers/ID/signal
-    decommission: bool  #: a service may give back named instances
     conf_version: bool  #: GET /scheduler-conf/version and POST /validate
     gpu_in_scheduler_xml: bool  #: yarn.resource-types must be in capacity-scheduler.xml too
 
@@ -42,7 +41,6 @@ def quirks_of(version: str) -> Quirks:
         tried=release in TRIED,
         pin_by_attribute=release >= (3, 4, 0),
         container_signal=release >= (3, 3, 0),
-        decommission=release >= (3, 2, 1),
         conf_version=release >= (3, 3, 0),
         gpu_in_scheduler_xml=release < (3, 2, 1),
     )

@@ -113,13 +113,6 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeout:
-    kind: str
-    expires: str  #: ISO 8601, or UNLIMITED
-    left_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Token:
     token: str = field(repr=False)
     renewer: str = ""
@@ -146,7 +139,6 @@ class Component:
     state: str
     count: int  #: as stored: what the service is asked to have
     instances: tuple[Instance, ...]
-    decommissioned: tuple[str, ...] = ()
     partition: str = ""  #: what its workers ask for; fixed at creation
 
 
@@ -324,15 +316,6 @@ def container(value: Mapping[str, Any]) -> Container:
     )
 
 
-def timeout(value: Mapping[str, Any]) -> Timeout:
-    left = value.get("remainingTimeInSeconds")
-    return Timeout(
-        kind=str(value.get("type", "")),
-        expires=str(value.get("expiryTime", "")),
-        left_s=None if left is None or float(left) < 0 else float(left),
-    )
-
-
 def token(value: Mapping[str, Any]) -> Token:
     return Token(
         token=str(value.get("token", "")),
@@ -403,7 +386,6 @@ def _components(value: Mapping[str, Any]) -> Iterator[Component]:
             state=str(each.get("state") or ""),
             count=int(each.get("number_of_containers") or 0),
             instances=tuple(instance(one) for one in many(each.get("containers"))),
-            decommissioned=tuple(str(one) for one in many(each.get("decommissioned_instances"))),
             partition=_partition(each),
         )
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
@@ -28,7 +27,6 @@ from yarn_bridge.clients.records import (
     Container,
     Metrics,
     NodeReport,
-    Timeout,
     Token,
     Withheld,
     app,
@@ -38,7 +36,6 @@ from yarn_bridge.clients.records import (
     many,
     metrics,
     node_report,
-    timeout,
     token,
     withheld,
 )
@@ -166,11 +163,6 @@ class ResourceManager:
             return None
         return "" if str(value["allowed"]).lower() == "true" else str(value.get("diagnostics") or "the queue's ACL")
 
-    def node_labels(self) -> dict[str, tuple[str, ...]]:
-        """Node id -> its labels."""
-        path, doing = "/get-node-to-labels", "reading the node labels"
-        return self._read(path, doing, "nodeToLabels", _labels)
-
     def exclusive_labels(self) -> frozenset[str]:
         """Labels of the partitions that lend nothing to others, idle or not."""
         path, doing = "/get-node-labels", "reading the cluster's node labels"
@@ -196,33 +188,6 @@ class ResourceManager:
         body = {"state": "KILLED", **({"diagnostics": why} if why else {})}
         answer = self._put(f"/apps/{quote(app_id)}/state", body, f"killing {app_id}", owner)
         return answer.status == 200
-
-    def move(self, app_id: str, queue: str, owner: str = "") -> None:
-        """To another queue. An unknown queue is a server's error on every release: told as what it is."""
-        answer = self.http.ask("PUT", f"{_BASE}/apps/{quote(app_id)}/queue", owner=owner, json={"queue": queue})
-        if answer.status in {500, 503}:
-            raise FixConfiguration(
-                f"moving {app_id} to {queue}: {answer.refusal.message if answer.refusal else answer.status}",
-                f"is there a leaf queue {queue}, and has it room for the application?",
-            )
-        answer.check(f"moving {app_id} to {queue}")
-
-    def prioritise(self, app_id: str, priority: int, owner: str = "") -> int:
-        """The priority it has now: the cluster's maximum caps it (0 unless the site raised it)."""
-        doing = f"setting the priority of {app_id}"
-        answer = self._put(f"/apps/{quote(app_id)}/priority", {"priority": priority}, doing, owner)
-        return int(answer.get(doing, "priority") or 0)
-
-    def timeouts(self, app_id: str) -> list[Timeout]:
-        path, doing = f"/apps/{quote(app_id)}/timeouts", f"reading the lifetime of {app_id}"
-        return self._read(path, doing, "timeouts", lambda got: _each(got, "timeout", timeout))
-
-    def set_lifetime(self, app_id: str, expires_s: float, owner: str = "") -> None:
-        """The time (since the epoch) at which YARN kills it."""
-        at = datetime.fromtimestamp(expires_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.000+0000")
-        # Without the wrapper the answer is 400.
-        body = {"timeout": {"type": "LIFETIME", "expiryTime": at}}
-        self._put(f"/apps/{quote(app_id)}/timeout", body, f"setting the lifetime of {app_id}", owner)
 
     def new_application(self, owner: str) -> str:
         doing = "asking for an application id"
@@ -263,11 +228,6 @@ class ResourceManager:
             for key, value in parameters.items():
                 if found.get(f"{prefix}{path}.{key}") != value:
                     raise TryLater(f"{doing}: {path}.{key} is {found.get(f'{prefix}{path}.{key}')}, not {value}")
-
-    def validate_scheduler(self, edits: QueueEdits, owner: str = "") -> str:
-        """Empty when the ResourceManager would take the edits, else its objection. Changes nothing."""
-        answer = self.http.ask("POST", f"{_BASE}/scheduler-conf/validate", owner=owner, xml=edits.xml())
-        return answer.refusal.message if answer.refusal is not None else ""
 
     def delegation_token(self, renewer: str, owner: str = "") -> Token:
         doing = "getting a delegation token"
@@ -311,14 +271,6 @@ def _whole(value: Any) -> Mapping[str, Any]:
 def _each(value: Any, key: str, make: Callable[[Any], T]) -> list[T]:
     """Hadoop writes none as null or an empty object. Raises KeyError, TypeError and what `make` raises."""
     return [] if value in (None, {}) else [make(each) for each in many(value[key])]
-
-
-def _labels(value: Any) -> dict[str, tuple[str, ...]]:
-    found = {}
-    for entry in () if value in (None, {}) else many(value["entry"]):
-        labels = many((entry.get("value") or {}).get("nodeLabelInfo"))
-        found[str(entry["key"])] = tuple(str(each["name"]) for each in labels)
-    return found
 
 
 def _entries(parent: ET.Element, parameters: Mapping[str, str | None]) -> None:

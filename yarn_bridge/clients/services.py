@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -109,30 +109,6 @@ class Services:
         if changed:
             components = [{"name": key, "number_of_containers": value} for key, value in changed.items()]
             self._change(name, owner, {"state": "FLEX", "components": components}, "flexing")
-
-    def give_back(self, name: str, owner: str, instances: Iterable[str]) -> tuple[str, ...]:
-        """Those of the named instances that lived and leave now; their names never return.
-
-        Without `state` and count in the body: with "FLEX" it is an error, with a count the names are ignored.
-        """
-        if not self.quirks.decommission:
-            raise FixConfiguration(f"{name}: this Hadoop cannot give back named workers", "Hadoop 3.2.1 or newer can")
-        now = self._running(name, owner, "giving back workers of")
-        asked = set(instances)
-        leaving = {
-            component.name: [each.name for each in component.instances if each.name in asked]
-            for component in now.components.values()
-        }
-        body = {
-            "components": [{"name": key, "decommissioned_instances": value} for key, value in leaving.items() if value]
-        }
-        if body["components"]:
-            self._change(name, owner, body, "giving back workers of")
-        return tuple(each for value in leaving.values() for each in value)
-
-    def set_lifetime(self, name: str, owner: str, seconds: int) -> None:
-        """From now; forgotten at the next stop."""
-        self._put(name, owner, {"lifetime": seconds}).check(f"setting the lifetime of {name}")
 
     def stop(self, name: str, owner: str) -> None:
         """Ends its application and keeps its definition. Stopping a stopped one is nothing."""

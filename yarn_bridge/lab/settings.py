@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from horae.lab import LabRequest
 from yarn_bridge.lab import federation, kerberos, standbys
 
 RELEASES = ("3.4.2", "3.3.6")
@@ -272,7 +271,3 @@ def _scheduler() -> dict[str, str]:
         queue = f"{root}.root.{name}"
         values |= {f"{queue}.capacity": share, f"{queue}.maximum-capacity": "100", f"{queue}.user-limit-factor": "10"}
     return values
-
-
-def node_names(request: LabRequest) -> tuple[str, ...]:
-    return tuple(name for name, _, _ in request.node_kinds())

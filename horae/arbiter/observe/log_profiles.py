@@ -25,20 +25,20 @@ from typing import Any
 
 import structlog
 
+from horae.arbiter.observe import run_numbers
 from horae.arbiter.observe.measurements import LOSS_POINTS, NEVER_S, ReadLog, due
 from horae.arbiter.observe.model_key import model_key
 from horae.journal.measured import Known, Measurement
 from horae.port import JobId, JobState, Observation, ObservedJob, PortError
 from horae.spec import JobSpec
-from policy.model import Allocation, Gpus, GpuType, LossForecast, Node, NodeName, Provenance, Seconds, Slowdown
-from profiler.estimates.curves import Positions, curve_of, loss_curve
-from profiler.estimates.iteration import Timing, timing, without_pauses
-from profiler.estimates.loss import Forecast, State, forecast, state
+from policy.model import Gpus, GpuType, LossForecast, Node, NodeName, Provenance, Seconds, Slowdown
+from profiler.estimates.iteration import Timing, timing
+from profiler.estimates.loss import Forecast, forecast
 from profiler.estimates.profiles import Store, lacks
 from profiler.estimates.scaling import Source
 from profiler.estimates.stretch import Span, Stretch
 from profiler.estimates.trust import Claim, Verdict, Watched, judge
-from profiler.model import Kind, Run
+from profiler.model import Run
 from profiler.rules.book import RuleBook, load
 from profiler.runs import persistence as reader_state
 from profiler.runs.reader import LogReader
@@ -241,21 +241,21 @@ class LogProfiles:
         return log.reader.bytes != start
 
     def _measure(self, log: _Log, job: ObservedJob, run: Run, nodes: Mapping[NodeName, Node], now_s: Seconds) -> None:
-        progress = _progress(run)
+        progress = run_numbers.progress(run)
         done, total, by_epoch = progress if progress is not None else (log.measured.done, log.measured.total, False)
-        here = _since(run, log.from_line, sum(job.allocation.values()))
+        here = run_numbers.since(run, log.from_line, sum(job.allocation.values()))
         times = timing(here)
-        seconds = (times.epoch.median if times.epoch else None) if by_epoch else _seconds(times)
+        seconds = (times.epoch.median if times.epoch else None) if by_epoch else run_numbers.seconds(times)
         if log.watched is None or done < log.watched[1]:
             log.watched = (now_s, done)
         moved = done != log.measured.done
-        place = _place(job.allocation, nodes)
+        place = run_numbers.place(job.allocation, nodes)
         watched = Watched(now_s - log.watched[0], log.watched[1]) if moved else None
         peers = self.store.peers(log.key, *place[:2], but=job.id) if place is not None else []
         verdict = judge(Claim(done, total, seconds), watched, peers)
         if place is not None and verdict.rate and (seconds is not None or moved):
             self._record(log, job, place, verdict, times, run, now_s)
-        curve = _merged(log.loss, run)
+        curve = run_numbers.merged(log.loss, run)
         log.measured = replace(
             log.measured,
             done=done if verdict.progress_believed else log.measured.done,
@@ -263,7 +263,7 @@ class LogProfiles:
             epoch=job.epoch,
             loss=curve[-LOSS_POINTS:],
             loss_forecast=self._forecast(log, curve, total),
-            notes=_notes(run, curve, verdict, progress, seconds is not None),
+            notes=run_numbers.notes(run, curve, verdict, progress, seconds is not None),
         )
 
     def _record(
@@ -278,7 +278,7 @@ class LogProfiles:
     ) -> None:
         if verdict.rate is None:
             return
-        n, spread = _samples(times) if verdict.claimed_used else (1, 0.1)
+        n, spread = run_numbers.samples(times) if verdict.claimed_used else (1, 0.1)
         gpu_type, gpus, span = place
         stretch = Stretch(job.id, gpu_type, gpus, span, 1 / verdict.rate, n, spread, run.batch_size, now_s, job.epoch)
         log.own[job.epoch, gpu_type, gpus, span] = stretch
@@ -286,7 +286,7 @@ class LogProfiles:
 
     def _shared(self, log: _Log, spec: JobSpec | None) -> dict[str, Any]:
         """What all jobs of the key tell about this one."""
-        wanted = {t: _counts(s.measured, spec) for t, s in self.store.scaling(log.key).items()}
+        wanted = {t: run_numbers.counts(s.measured, spec) for t, s in self.store.scaling(log.key).items()}
         tables = self.store.table(log.key, wanted)
         rates: dict[GpuType, dict[Gpus, float]] = {}
         provenance: dict[GpuType, Provenance] = {}
@@ -343,94 +343,3 @@ class LogProfiles:
             except (ValueError, zlib.error):  # other rules, or not what was written: read again from the start
                 return LogReader(self._book, POINTS)
         return LogReader(self._book, POINTS)
-
-
-# --- one run's numbers --------------------------------------------------------------------------------------
-
-
-def _progress(run: Run) -> tuple[float, float | None, bool] | None:
-    """(done, total, counted in epochs) of a run, None where it shows no progress."""
-    last = next((p for p in reversed(run.points) if p.kind is Kind.TRAIN and p.iteration is not None), None)
-    if last is not None and (run.unit != "sample" or run.batch_size):
-        per = run.batch_size if run.unit == "sample" and run.batch_size else 1.0
-        at = Positions.of(run)(last)
-        total = run.total_iterations
-        if run.scope == "epoch":
-            length, epochs = run.iterations_per_epoch, run.total_epochs
-            total = length * epochs if length is not None and epochs is not None else None
-        if at is not None:
-            return at / per, None if total is None else total / per, False
-    if run.last_epoch is None:
-        return None
-    return run.last_epoch, run.total_epochs, True
-
-
-def _since(run: Run, line: int, gpus: Gpus) -> Run:
-    """The part of a run that was written at the present placement."""
-    kept = tuple(p for p in run.points if p.line > line and (p.world is None or not gpus or p.world == gpus))
-    return replace(run, points=kept, pauses=tuple(p for p in run.pauses if p.first_line > line))
-
-
-def _seconds(times: Timing) -> float | None:
-    return times.iteration.median if times.iteration is not None else None
-
-
-def _samples(times: Timing) -> tuple[int, float]:
-    """How many samples and how far they spread, relative, for the weight of a stretch."""
-    if times.iteration is None or not times.samples:
-        return 1, 0.1
-    kept = [s.seconds for s in without_pauses(times.samples)]
-    middle = times.iteration.median
-    spread = sorted(abs(s - middle) for s in kept)[len(kept) // 2] / middle
-    return times.iteration.n, min(max(1.4826 * spread, 0.005), 1.0)
-
-
-def _merged(before: tuple[tuple[float, float], ...], run: Run) -> tuple[tuple[float, float], ...]:
-    """The loss of the starts before and of this run; what was trained again replaces what was."""
-    curve = loss_curve(run)
-    now = curve.points if curve is not None else ()
-    if not before or not now:
-        return before or now
-    return curve_of([*((k, None, v) for k, v in before if k < now[0][0]), *((k, None, v) for k, v in now)])
-
-
-def _notes(
-    run: Run,
-    curve: tuple[tuple[float, float], ...],
-    verdict: Verdict,
-    progress: tuple[float, float | None, bool] | None,
-    timed: bool,
-) -> tuple[str, ...]:
-    length = progress is not None and progress[1] is not None
-    said = list(lacks(progress=progress is not None, speed=timed, length=length, loss=bool(curve)))
-    said += [*verdict.reasons, *run.warnings]
-    if progress is not None and progress[2]:
-        said.append("its log counts epochs, not iterations: progress and rates are in epochs")
-    if state(curve) is State.DIVERGING:
-        said.append("its training loss rises at the end of what was read")
-    if run.failure is not None:
-        said.append(f"its log shows {run.failure.kind.value} at line {run.failure.line}: {run.failure.text[:200]}")
-    return tuple(said)
-
-
-def _place(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> tuple[GpuType, Gpus, Span] | None:
-    """Where a job runs; None where it spans types: its rate then says nothing about either."""
-    held = [nodes[name] for name in allocation if name in nodes]
-    types = {n.gpu_type for n in held}
-    if len(types) != 1 or len(held) != len(allocation):
-        return None
-    racks = {n.rack for n in held}
-    span = Span.NODE if len(held) == 1 else Span.RACK if len(racks) == 1 else Span.CLUSTER
-    return types.pop(), sum(allocation.values()), span
-
-
-def _counts(measured: Mapping[Gpus, object], spec: JobSpec | None) -> list[Gpus]:
-    """Counts worth telling a policy beside the measured ones: what the job may have, in doublings."""
-    top = max(measured, default=1) * 2
-    if spec is None:
-        return []
-    if spec.gpus.allowed is not None:
-        return [n for n in spec.gpus.allowed if n <= top]
-    most = min(spec.gpus.max or top, top)
-    counts = {1 << i for i in range(most.bit_length())} | {spec.gpus.min, spec.gpus.requested, most}
-    return sorted(n for n in counts if n and spec.gpus.feasible(n) and n <= most)

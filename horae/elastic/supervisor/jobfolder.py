@@ -97,9 +97,6 @@ class JobFolder:
     def withdraw_stop(self) -> None:
         remove(self.file(protocol.STOP_FILE))
 
-    def request_cancel(self) -> None:
-        write_atomic(self.file(protocol.CANCEL_FILE), b"%d\n" % int(time.time()))
-
     def cancelled(self) -> bool:
         return os.path.lexists(self.file(protocol.CANCEL_FILE))
 

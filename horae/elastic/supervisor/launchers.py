@@ -23,16 +23,17 @@ _DESCRIPTION, _ENTRY_POINTS = ".dist-info", "entry_points.txt"
 def by_option(words: Sequence[str]) -> Optional[ModuleType]:
     """Called by one of these words."""
     given = {word.partition("=")[0] for word in words}
-    return next((_load(name) for name in sorted(known()) if name in given), None)
+    return next((_load(name, module) for name, module in sorted(known().items()) if name in given), None)
 
 
 def by_environment(env: Mapping[str, str]) -> Optional[ModuleType]:
-    return next((_load(name) for name in sorted(known()) if name[:1] == "$" and env.get(name[1:])), None)
+    called = ((name, module) for name, module in sorted(known().items()) if name[:1] == "$" and env.get(name[1:]))
+    return next((_load(name, module) for name, module in called), None)
 
 
 def every() -> "List[ModuleType]":
     """Each module once, by how many names it may be called."""
-    return [_load(name) for name in {module: name for name, module in sorted(known().items())}.values()]
+    return [_load(name, module) for module, name in {module: name for name, module in sorted(known().items())}.items()]
 
 
 def known() -> "Dict[str, str]":
@@ -79,9 +80,9 @@ def _entries(path: str) -> "Iterator[List[str]]":
             yield [word.strip() for word in line.split("=", 1)]
 
 
-def _load(name: str) -> ModuleType:
+def _load(name: str, module: str) -> ModuleType:
     """Raises ValueError where what is named is not there."""
-    module, before = known()[name], list(sys.path)
+    before = list(sys.path)
     if _table() is not None:
         sys.path.insert(0, _root())  # the one of this copy, whatever else on the path has its name
     try:

@@ -10,7 +10,7 @@ import pytest
 from horae.arbiter.observe.log_profiles import LogProfiles
 from horae.config import Mode
 from horae.fake import Delay
-from horae.journal import JobRecord, events
+from horae.journal import Event, JobRecord, Kind, events
 from horae.journal.form import numbered
 from horae.journal.measured import Measurement
 from horae.port import Blocked, BlockKind, JobState
@@ -150,6 +150,29 @@ def test_how_its_last_start_ended_is_said_in_the_clusters_words(tmp_path: Path) 
 def test_a_sentence_about_a_start_that_ended_has_the_clusters_words(state: JobState, native: str, text: str) -> None:
     draft = events.JobSeen("1", state=state, epoch=2, allocation={}, holding={}, since_s=1.0, native=native)
     assert sentence(numbered(draft, 1, 2.0, 2.0)) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "text"),
+    [
+        (Kind.SEEN, {"state": "lost", "epoch": 3, "allocation": {"n1": 2}, "holding": {}, "since_s": 1.0,
+                     "checkpoint": {"epoch": 2, "step": 40, "time_s": 1.0}, "native": "LOST"},
+         "lost on 2 GPUs: n1:2, start 3, checkpoint at step 40"),
+        (Kind.INTENT, {"verb": "checkpoint_and_stop", "text": "it shrinks"}, "it shrinks: checkpoints and leaves"),
+        (Kind.OUTCOME, {"verb": "reshape", "error": "TryLater", "text": "busy"}, "could not resize: busy"),
+        (Kind.PROBED, {"over": "measured"}, "its probe is over: measured"),
+        (Kind.DECIDED, {"policy": "srtf", "took_s": 0.002, "targets": {"1": {"n1": 2}}, "cancel": ["2"]},
+         "srtf decided in 2 ms: GPUs by job 1: 2; jobs 2 have lost in their app and end"),
+        (Kind.MEASURED, {"done": 3.0, "total": 9.0, "loss": [[1.0, 0.25]]}, "step 3 of 9, loss 0.25"),
+        (Kind.INTENT, {"verb": "of another version", "epoch": 2}, "verb of another version, epoch 2"),
+        (Kind.ENDED, {"half": "a row"}, "half a row"),
+        (Kind.ORDERED, {"jobs": ["2", "1"]}, "jobs ['2', '1']"),
+    ],
+)  # fmt: skip
+def test_a_row_is_told_by_its_class_and_one_that_cannot_be_read_shows_what_it_holds(
+    kind: Kind, data: dict[str, Any], text: str
+) -> None:
+    assert sentence(Event(1, 2.0, 2.0, kind, data, job="1", pool="p")) == text
 
 
 def test_a_pool_that_is_only_watched_says_so(tmp_path: Path) -> None:
