@@ -37,6 +37,7 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
     memory: dict[NodeName, float] = {}
     holds: dict[str, int] = {}
     alone: dict[NodeName, JobName] = {}
+    kept: dict[NodeName, JobName] = {}  #: the same, of what they hold as their cluster gave it
     for job in snapshot.jobs:
         now = allocation.get(job.name)
         if not now:
@@ -47,8 +48,8 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
                 yield f"{job.name} is placed on {min(unknown)}, which is no node"
                 continue
             yield from _wrong(job, now, nodes, snapshot)
-            if job.shape is not None and job.shape.exclusive and now != job.allocation:
-                alone |= dict.fromkeys(now, job.name)
+            if job.shape is not None and job.shape.exclusive:
+                (alone if now != job.allocation else kept).update(dict.fromkeys(now, job.name))
         more = _brings_along(job)
         for name, gpus in now.items():
             used[name] = used.get(name, 0) + gpus
@@ -57,6 +58,7 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
                 memory[name] = memory.get(name, 0.0) + _memory(job, gpus)
     yield from _overfull(nodes, used, cpus, memory)
     yield from _shared(nodes, used, {name: (owner, allocation[owner][name]) for name, owner in alone.items()})
+    yield from _joined(snapshot, used, kept) if kept else ()
     yield from _above_caps(snapshot, allocation, holds)
 
 
@@ -66,6 +68,17 @@ def _shared(
     for name, (owner, gpus) in alone.items():
         if nodes[name].foreign or used[name] > gpus:
             yield f"{owner} shares {name} with others, where it asks for whole nodes"
+
+
+def _joined(snapshot: Snapshot, used: Mapping[NodeName, int], kept: Mapping[NodeName, JobName]) -> Iterator[str]:
+    """Who holds a node alone is joined by nobody; who is there already may stay."""
+    was = dict.fromkeys(kept, 0)
+    for job in snapshot.jobs:
+        for name in was.keys() & job.allocation.keys():
+            was[name] += job.allocation[name]
+    for name, owner in kept.items():
+        if used[name] > was[name]:
+            yield f"{owner} is joined by others on {name}, where it asked for whole nodes"
 
 
 def _above_caps(
