@@ -145,7 +145,11 @@ def _asked(
     if not rest or not _possible(snapshot, proposal):
         return proposal
     placer = reasons.left_over(snapshot, proposal.allocation, context.speeds)
-    fill(placer, sorted((j for j in snapshot.jobs if j.name in rest), key=lambda j: j.order))
+    resting_jobs = sorted((j for j in snapshot.jobs if j.name in rest), key=lambda j: j.order)
+    for job in resting_jobs:  # what they hold stays while it is idle: else the sizes would go to and fro
+        if job.work.left != 0 and (stay := placer.keep(job)):
+            placer.take(job, stay)
+    fill(placer, resting_jobs)
     more = {name: placer.taken[name] for name in rest if placer.taken.get(name)}
     return replace(proposal, allocation={**proposal.allocation, **more}) if more else proposal
 

@@ -36,7 +36,7 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
     cpus: dict[NodeName, float] = {}
     memory: dict[NodeName, float] = {}
     holds: dict[str, int] = {}
-    alone: dict[NodeName, JobName] = {}
+    alone: list[Job] = []
     for job in snapshot.jobs:
         now = allocation.get(job.name)
         if not now:
@@ -47,8 +47,8 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
                 yield f"{job.name} is placed on {min(unknown)}, which is no node"
                 continue
             yield from _wrong(job, now, nodes, snapshot)
-            if job.shape is not None and job.shape.exclusive and now != job.allocation:
-                alone |= dict.fromkeys(now, job.name)
+            if job.shape is not None and job.shape.exclusive:
+                alone.append(job)
         more = _brings_along(job)
         for name, gpus in now.items():
             used[name] = used.get(name, 0) + gpus
@@ -56,16 +56,36 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
                 cpus[name] = cpus.get(name, 0.0) + _cpus(job, gpus)
                 memory[name] = memory.get(name, 0.0) + _memory(job, gpus)
     yield from _overfull(nodes, used, cpus, memory)
-    yield from _shared(nodes, used, {name: (owner, allocation[owner][name]) for name, owner in alone.items()})
+    yield from _beside(alone, snapshot, allocation, used)
     yield from _above_caps(snapshot, allocation, holds)
 
 
-def _shared(
-    nodes: Mapping[NodeName, Node], used: Mapping[NodeName, int], alone: Mapping[NodeName, tuple[JobName, Gpus]]
+def _beside(
+    alone: list[Job], snapshot: Snapshot, allocation: Mapping[JobName, Allocation], used: Mapping[NodeName, int]
 ) -> Iterator[str]:
-    for name, (owner, gpus) in alone.items():
-        if nodes[name].foreign or used[name] > gpus:
-            yield f"{owner} shares {name} with others, where it asks for whole nodes"
+    """Who is where the jobs of `alone` are, that share no node: on new ones nobody, on what they hold nobody new."""
+    kept: dict[NodeName, JobName] = {}
+    for job in alone:
+        now = allocation[job.name]
+        if now == job.allocation:
+            kept |= dict.fromkeys(now, job.name)
+            continue
+        foreign = {n.name: n.foreign for n in snapshot.cluster.nodes if n.name in now}
+        for name, gpus in now.items():
+            if foreign[name] or used[name] > gpus:
+                yield f"{job.name} shares {name} with others, where it asks for whole nodes"
+    yield from _joined(snapshot, used, kept)
+
+
+def _joined(snapshot: Snapshot, used: Mapping[NodeName, int], kept: Mapping[NodeName, JobName]) -> Iterator[str]:
+    """Who holds a node alone is joined by nobody; who is there already may stay."""
+    was = dict.fromkeys(kept, 0)
+    for job in snapshot.jobs:
+        for name in was.keys() & job.allocation.keys():
+            was[name] += job.allocation[name]
+    for name, owner in kept.items():
+        if used[name] > was[name]:
+            yield f"{owner} is joined by others on {name}, where it asked for whole nodes"
 
 
 def _above_caps(

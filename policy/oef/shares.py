@@ -39,7 +39,7 @@ PRICED, NOISE = 1e-6, 3e-12
 WORST, ALIKE, FIRST = 4, 16, 3
 #: Passes after which the envy of capped tenants is taken as it is.
 PASSES = 12
-#: The least weight, to the mean, that counts in what GPUs are taken: below it HiGHS would not see it.
+#: The least unit of a row, to the mean, that counts in what GPUs are taken: below it HiGHS would not see it.
 LIGHT = 1e-8
 Matrix = NDArray[np.float64]
 Pairs = NDArray[np.intp]
@@ -233,38 +233,38 @@ def cooperative(
     seconds, late = 0.0, False
     notes: tuple[str, ...] = ()
     for passes in range(1, PASSES + 1):
-        result, each = _envy_free(small, part, time_limit_s, seed, backend)
+        result, x = _envy_free(small, part, time_limit_s, seed, backend)
         seconds, late = seconds + result.seconds, late or result.clock
-        fits = np.minimum(1.0, (small.cap / small.weight)[:, None] / np.maximum(each.sum(axis=1), 1e-12)[None, :])
+        held = x.sum(axis=1) / small.weight
+        fits = np.minimum(1.0, (small.cap / small.weight)[:, None] / np.maximum(held, 1e-12)[None, :])
         if not result.has_solution or bool((fits <= part * (1 + 1e-4)).all()):
             break
         part = np.maximum(part, fits)
-        envy, bound = _envy(small, part, each)
+        envy, bound = _envy(small, part, x / _units(small)[:, None])
         if bool((envy <= bound[:, None]).all()):
             break
         if passes == PASSES:
             notes = (f"envy of capped tenants did not settle in {PASSES} passes: the certificate says what is left",)
-    x = each * small.weight[:, None]
     return Shares(split(x, of, users.weight), _timed(result, seconds, late), notes)
 
 
 def _envy_free(
     users: Users, part: Matrix, time_limit_s: float | None, seed: int, backend: Backend
 ) -> tuple[Result, Matrix]:
-    """One solve of Eq. 10 where l compares itself with `part[l, i]` of i's share: GPUs for each unit of weight, of
-    which the mean tenant has one. They are zero without a solution.
+    """One solve of Eq. 10 where l compares itself with `part[l, i]` of i's share. x is zero without a solution.
 
-    A tenant of weight 1 beside one of a billion has as many GPUs a unit as everybody: its own few would be lost in a
-    solver's tolerance.
+    Its variables are in units of what each row might have (`_units`): the few GPUs of a tenant of weight 1 beside one
+    of a billion would be lost in a solver's tolerance.
     """
     n, k = users.speed.shape
     program = Program()
     x = _block(program, users)
-    takes: list[float] = np.maximum(users.weight, LIGHT).tolist()
+    unit = _units(users)
+    takes: list[float] = np.maximum(unit, LIGHT).tolist()
     for j in range(k):
         program.at_most({x[i][j]: takes[i] for i in range(n)}, float(users.gpus[j]))
     for i in _finite(users.cap):
-        program.at_most({x[i][j]: 1.0 for j in range(k)}, float(users.cap[i] / users.weight[i]))
+        program.at_most({x[i][j]: 1.0 for j in range(k)}, float(users.cap[i] / unit[i]))
     program.maximise({x[i][j]: float(users.speed[i, j]) * takes[i] for i in range(n) for j in range(k)})
 
     index = np.array([[v.index for v in row] for row in x], dtype=np.intp)
@@ -280,14 +280,35 @@ def _envy_free(
 
     first = [make.no_envy(who, other) for who, other in _both_ways(alike[:, :FIRST])]
     result = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend, separate=separate, first=first)
-    return result, _values(result, x) if result.has_solution else np.zeros((n, k))
+    return result, _values(result, x) * unit[:, None] if result.has_solution else np.zeros((n, k))
+
+
+def _units(users: Users) -> Matrix:
+    """(n,) GPUs by weight, nobody above its cap, to their mean: 1 for equals."""
+    left, part, rising = float(users.gpus.sum()), np.zeros(len(users.weight)), users.cap > 0
+    while rising.any():
+        level = left / users.weight[rising].sum()
+        full = rising & (users.cap <= level * users.weight)
+        if not full.any():
+            part[rising] = level * users.weight[rising]
+            break
+        part[full], left, rising = users.cap[full], max(left - users.cap[full].sum(), 0.0), rising & ~full
+    mean = float(part.mean()) or 1.0
+    return np.where(part > 0, part / mean, 1.0)
 
 
 def _envy(users: Users, part: Matrix, each: Matrix) -> tuple[Matrix, Matrix]:
-    """How much l would rather have its part of i's share (l, i), and the most of it that counts as none (l,)."""
-    worth = users.speed @ each.T * part
+    """How much l would rather have its part of i's share (l, i), and the most of it that counts as none (l,), in l's
+    units. `each`: x in units."""
+    worth = users.speed @ each.T * part * _rates(users)
     own = np.einsum("lj,lj->l", users.speed, each)
     return worth - own[:, None], TOLERANCE * np.maximum(1.0, worth.max(axis=1, initial=0.0))
+
+
+def _rates(users: Users) -> Matrix:
+    """(l, i) what a unit of i's is to l, by their weights."""
+    each = _units(users) / users.weight
+    return np.asarray(each[None, :] / each[:, None])
 
 
 def _alike(speed: Matrix) -> Pairs:
@@ -328,14 +349,15 @@ class _Rows:
     """Makes the rows that forbid envy."""
 
     def __init__(self, users: Users, part: Matrix, x: list[list[Variable]]) -> None:
-        self._x, self._part = x, part
+        self._x, self._part = x, part * _rates(users)
         self._speed: list[list[float]] = (users.speed / users.speed.max(axis=1, keepdims=True)).tolist()
 
     def no_envy(self, who: int, other: int) -> Constraint:
         """`who` does not prefer its part of the share of `other`; the largest coefficient is 1."""
         part = float(self._part[who, other])
-        row = dict(zip(self._x[who], self._speed[who], strict=True))
-        row.update((v, -part * s) for v, s in zip(self._x[other], self._speed[who], strict=True))
+        mine, factor = 1.0 / max(part, 1.0), part / max(part, 1.0)
+        row = {v: mine * s for v, s in zip(self._x[who], self._speed[who], strict=True)}
+        row.update((v, -factor * s) for v, s in zip(self._x[other], self._speed[who], strict=True))
         return Constraint(row, low=0.0)
 
 

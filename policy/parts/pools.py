@@ -25,6 +25,7 @@ from typing import Any
 
 from policy.model import Gpus, GpuType, Health, Job, JobName, Snapshot
 from policy.places.placement import Placer
+from policy.places.shapes import beside_whole
 from policy.records import quick
 from policy.throughput import NOISE, Span, Throughput
 
@@ -75,8 +76,9 @@ class Pools:
         self._node_size: dict[GpuType, int] = {}
         self._rack_size: dict[GpuType, int] = {}
         racks: dict[tuple[GpuType, str | None], int] = {}
+        beside = beside_whole(snapshot)
         for n in snapshot.cluster.nodes:
-            size = n.gpus - n.foreign
+            size = n.gpus - n.foreign - beside.get(n.name, 0)
             if n.health is Health.UP:
                 self.free[n.gpu_type] += size
                 self._node_size[n.gpu_type] = max(self._node_size.get(n.gpu_type, 0), size)

@@ -74,6 +74,8 @@ class Ledger:
             features = asked.intersection(n.features)
             self._nodes.append(_Node(n, n.health is Health.UP, free, 0, n.cpus, memory, features, whole_at))
         self._closed: dict[JobName, dict[int, int]] = {}  #: GPUs beside those of jobs that share no node
+        self._lone: dict[JobName, dict[int, int]] = {}  #: what jobs that share no node held, with what was beside it
+        self._beside: dict[JobName, dict[int, int]] = {}  #: and beside what such jobs hold, while they may keep it
         self._index = {n.whole.name: i for i, n in enumerate(self._nodes)}
         self._caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
         self._used: dict[str, int] = {}
@@ -84,6 +86,11 @@ class Ledger:
         for job in snapshot.jobs if taken is None else ():
             if job.allocation:
                 self._claim(job)
+        for job in snapshot.jobs if taken is None and alone else ():
+            if beside := self._stands_alone(job):
+                self._lone[job.name] = {i: beside.get(i, 0) + g for i, g in self._claims[job.name].items()}
+            for i, gpus in beside.items():
+                self._nodes[i].free -= gpus
         self._by_type: dict[GpuType, Classes] = {t: {} for t in self.speeds.present}
         #: The racks of each type in the order in which they first had something free; the value says nothing.
         self._racks: dict[GpuType, dict[str | None, None]] = {t: {} for t in self.speeds.present}
@@ -143,6 +150,8 @@ class Ledger:
             self._check(job, allocation)
         if allocation == job.allocation:
             self._stay[job.tenant] = self._stay.get(job.tenant, 0) + gpus
+        elif job.name in self._beside:
+            self._withhold(self._beside.pop(job.name), 1)
         claims = self._claims.pop(job.name, EMPTY)
         freed = {self._index[n]: -g for n, g in allocation.items()}
         if job.shape is not None and job.shape.exclusive and allocation != job.allocation:
@@ -150,6 +159,8 @@ class Ledger:
         self._change(freed, claims, job)
         if self._closed:
             self._close(job, -1)
+        if allocation == job.allocation:
+            self._withhold(self._stands_alone(job), -1)
         self.taken[job.name] = dict(allocation)
         self._used[job.tenant] = self._used.get(job.tenant, 0) + gpus
         return None
@@ -165,6 +176,7 @@ class Ledger:
             self._close(job, 1)
             self._closed.pop(job.name, None)
         self._change({self._index[n]: g for n, g in allocation.items()}, claims, job)
+        self._withhold(self._stands_alone(job), -1)
         gpus = sum(allocation.values())
         self._used[job.tenant] = self._used.get(job.tenant, 0) - gpus
         if gpus and allocation == job.allocation:
@@ -176,6 +188,8 @@ class Ledger:
         claims = self._claims.pop(job.name, None)
         if claims:
             self._change({}, claims, job)
+        if job.name in self._beside:
+            self._withhold(self._beside.pop(job.name), 1)
 
     @contextmanager
     def withheld(self, kept: Mapping[NodeName, Gpus]) -> Iterator[None]:
@@ -202,6 +216,23 @@ class Ledger:
         """What is beside a job that shares no node goes (-1) and comes (1) with it; its CPUs and memory stand."""
         self._withhold(self._closed.get(job.name, EMPTY), sign)
 
+    def _stands_alone(self, job: Job) -> dict[int, int]:
+        """GPUs to be withheld beside what it holds, where it shares no node: nobody comes there while it may stay."""
+        if job.shape is None or not job.shape.exclusive or job.name in self._beside:
+            return {}
+        nodes = {i: self._nodes[i] for i in self._known(job.allocation)}
+        self._beside[job.name] = {i: n.free - n.claimed for i, n in nodes.items() if n.free > n.claimed}
+        return self._beside[job.name]
+
+    def _check_alone(self, job: Job) -> None:
+        """What shares no node and had left its own comes back to it only if nobody else came there."""
+        if job.name in self._beside or job.name not in self._lone:
+            return
+        for i, gpus in self._lone[job.name].items():
+            node = self._nodes[i]
+            if node.free - node.claimed < gpus:
+                raise ValueError(f"{job.name}: others came to {node.whole.name}, which it does not share")
+
     def _has_room(self, job: Job, allocation: Allocation) -> bool:
         """False if the tenant's cap forbids it. A limit that was learnt later takes nothing away: what stays as it is
         needs no room, unless jobs of the tenant have taken some otherwise."""
@@ -215,6 +246,7 @@ class Ledger:
         if job.shape is not None:
             if allocation == job.allocation:
                 need = NOTHING
+                self._check_alone(job)
             elif job.shape.nodes and need.per_node and len(allocation) != job.shape.nodes:
                 raise ValueError(f"{job.name}: {len(allocation)} nodes, where it asks for {job.shape.nodes}")
         for name, gpus in allocation.items():
@@ -256,7 +288,7 @@ class Ledger:
         known = self._known(allocation)
         for i, gpus in known.items():
             self._nodes[i].give(-gpus, job)
-        if job.shape is not None and job.shape.exclusive and allocation != job.allocation:
+        if job.shape is not None and job.shape.exclusive:
             self._closed[job.name] = {i: self._nodes[i].free for i in known}
             for i in known:
                 self._nodes[i].free = 0

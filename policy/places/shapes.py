@@ -2,21 +2,23 @@
 
 A policy may place a gang where the job's shape is not kept (other GPUs a node, too few CPUs, a node that lacks a
 feature). Such a place is taken back and looked for anew beside everybody else's; where there is none, the job waits.
-What a job holds already is as its cluster gave it, and is left alone.
+What a job holds already is as its cluster gave it, and is left alone; nobody new comes beside one that shares no node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from policy.model import EMPTY, Allocation, Code, Job, JobName, Proposal, Reason, Snapshot
+from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.places.placement import Placer
 from policy.throughput import Throughput
 
 
 def settle(snapshot: Snapshot, proposal: Proposal, speeds: Throughput) -> Proposal:
     """The proposal with every new allocation in its job's shape."""
-    shaped = [j for j in snapshot.jobs if (j.shape is not None or j.gpu_types is not None) and _is_new(j, proposal)]
+    closed = _closed(snapshot, proposal)
+    shaped = [job for job in snapshot.jobs if _is_new(job, proposal, closed)]
     if not shaped:
         return proposal
     placer = Placer(snapshot, speeds)
@@ -55,9 +57,35 @@ def _without_wrong(snapshot: Snapshot, proposal: Proposal, shaped: list[Job], sp
     return replace(proposal, allocation=allocation, reasons=reasons, leases=leases)
 
 
-def _is_new(job: Job, proposal: Proposal) -> bool:
+def beside_whole(snapshot: Snapshot) -> dict[NodeName, Gpus]:
+    """GPUs that nobody holds on nodes of jobs that share none: nobody's while these stay."""
+    alone = [j for j in snapshot.jobs if j.shape is not None and j.shape.exclusive and j.work.left != 0]
+    whole = {name for job in alone for name in job.allocation}
+    if not whole:
+        return {}
+    left = {n.name: n.gpus - n.foreign for n in snapshot.cluster.nodes if n.name in whole}
+    for job in snapshot.jobs:
+        for name in left.keys() & job.allocation.keys():
+            left[name] -= job.allocation[name]
+    return left
+
+
+def _closed(snapshot: Snapshot, proposal: Proposal) -> set[NodeName]:
+    """Nodes of jobs that share none and keep what they hold."""
+    out: set[NodeName] = set()
+    for job in snapshot.jobs:
+        if job.shape is not None and job.shape.exclusive and proposal.allocation.get(job.name) == job.allocation:
+            out.update(job.allocation)
+    return out
+
+
+def _is_new(job: Job, proposal: Proposal, closed: Collection[NodeName]) -> bool:
+    """Whether what it gets is to be looked at: it asked for more than a number, or comes onto one of `closed`."""
     now = proposal.allocation.get(job.name, EMPTY)
-    return bool(now) and now != job.allocation
+    if not now or now == job.allocation:
+        return False
+    asks = job.shape is not None or job.gpu_types is not None
+    return asks or any(now[name] > job.allocation.get(name, 0) for name in now.keys() & closed)
 
 
 def _took(placer: Placer, job: Job, allocation: Allocation) -> bool:

@@ -254,7 +254,7 @@ def _bid(this: Round) -> None:
         asked += fresh
         apart = {n for a in asked for n in (*this.standings[a].base, *external.nodes_of(tables.get(a, [])))}
         this.classes = classes(this.snapshot.cluster, this.offered, apart)
-        found = {a: replace(_table(this, a, tables.get(a)), weight=weigh.get(a, 1.0)) for a in asked}
+        found = {a: _finite(this, replace(_table(this, a, tables.get(a)), weight=weigh.get(a, 1.0))) for a in asked}
         asked = [a for a in asked if found[a].rows]
         this.bids = [found[a] for a in this.standings if a in asked]
     this.bidders = [b.app for b in this.bids]
@@ -265,6 +265,15 @@ def _sent(this: Round) -> dict[str, external.Table]:
     state, now_s, deadline_s = this.snapshot.state, this.snapshot.now_s, this.options.deadline
     found = {app: external.fresh(state, app, now_s, deadline_s) for app in this.standings}
     return {app: table for app, table in found.items() if table is not None}
+
+
+def _finite(this: Round, bid: Bid) -> Bid:
+    """An app whose smallest gangs run nowhere, or on no one type: its worst row is what counts. (One gain without a
+    bound, and the program would have no answer for anybody.)"""
+    if bid.null_rho < inf or not bid.rows:
+        return bid
+    waited = this.standings[bid.app].waited_s
+    return replace(bid, null_rho=cap(max(row.rho for row in bid.rows), waited, this.options.lease))
 
 
 def _table(this: Round, app: str, sent: external.Table | None) -> Bid:

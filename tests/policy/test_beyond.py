@@ -66,3 +66,17 @@ def test_who_is_stopped_to_shrink_is_no_job_that_would_start() -> None:
     assert (first.allocation["over"], first.allocation["paid"]) == ({"n1": 2}, {"n1": 2})
     stopped = replace(held, jobs=(replace(over, allocation={}), paid), state=first.state)
     assert decide(stopped, "max-min").allocation == first.allocation
+
+
+@pytest.mark.parametrize("policy", ["drf", "fifo", "max-min", "las"])
+def test_what_is_idle_goes_to_and_fro_between_nobody(policy: str) -> None:
+    """Two that grow by turns met in the middle; asked again, who had grown last had it taken by the other."""
+    speed = {"throughput": {"v100": sublinear(1.0, 1.0, 16)}, "tenant": "over"}
+    early, late = job("early", (8, 16), **speed), job("late", (1, 64), submitted_s=1.0, **speed)
+    tenants = (Tenant("over", 1.0, None, Beyond.IDLE),)
+    snapshot = world(cluster("n1 v100 8", "n2 v100 5", "n3 v100 5"), early, late, tenants=tenants, now_s=100.0)
+    first = decide(snapshot, policy)
+    again = tuple(replace(j, allocation=first.allocation[j.name]) for j in snapshot.jobs)
+    assert decide(replace(snapshot, jobs=again, state=first.state), policy).allocation == first.allocation
+    fewer = (replace(early, allocation={"n1": 8}), replace(late, allocation={"n2": 5, "n3": 5}))
+    assert decide(replace(snapshot, jobs=fewer), policy).allocation == {"early": {"n1": 8}, "late": {"n2": 5, "n3": 5}}

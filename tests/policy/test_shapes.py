@@ -15,7 +15,7 @@ from policy.model import BadInput, Cluster, Code, GpuRange, Job, Node, Shape, Sn
 from policy.places.placement import Placer
 from policy.text.instance import parse, to_text
 from policy.throughput import Throughput
-from tests.policy.worlds import choosy, snapshots
+from tests.policy.worlds import NAMES, choosy, snapshots
 
 NODES = """
 schema: 1
@@ -199,3 +199,63 @@ def test_a_node_that_has_less_memory_than_a_job_holds_there_has_none_for_others_
     assert placer.best(hungry, 1) is None
     placer.take(modest, placer.best(modest, 1) or {})
     assert placer.taken == {"held": {"a": 1}, "m": {"a": 1}}
+
+
+BESIDE = """
+cluster: {nodes: [{name: a, gpu_type: v, gpus: 4}, {name: b, gpu_type: v, gpus: 4}]}
+jobs:
+- {name: alone, gpus: 1, shape: {nodes: 1, gpus_per_node: 1, exclusive: true}, allocation: {a: 1}, throughput: {v: 1}}
+- {name: x, gpus: {requested: 3, min: 1, max: 8}, submitted: 1, work: {total: 1000}, throughput: {v: 1}}
+- {name: y, gpus: {requested: 3, min: 1, max: 8}, submitted: 2, work: {total: 1000}, throughput: {v: 1}}
+- {name: z, gpus: 3, submitted: 3, work: {total: 1000}, throughput: {v: 1}}
+"""
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_nobody_comes_beside_a_job_that_runs_and_shares_no_node(policy: str) -> None:
+    """It was kept off new nodes of such a job only: on those that it held already GPUs were given away that its cluster
+    gives nobody, and what was asked again in the middle of it could not be."""
+    snapshot = parse(BESIDE)
+    decision = decide(snapshot, policy)
+    assert decision.certificate.feasible
+    alone, others = decision.allocation["alone"], [decision.allocation[name] for name in "xyz"]
+    assert any(others) and not (alone and any(alone.keys() & place.keys() for place in others))
+    stated = any(note.startswith("left idle (") for note in decision.certificate.notes)
+    assert decision.certificate.work_conserving or stated
+    stopped = replace(snapshot, jobs=(replace(snapshot.jobs[0], allocation={}), *snapshot.jobs[1:]), state={})
+    for shown in (snapshot, stopped):
+        first = decide(shown, policy)
+        done = tuple(
+            replace(j, allocation=first.allocation[j.name], lease_until=first.leases.get(j.name, {}))
+            for j in shown.jobs
+        )
+        again = decide(replace(shown, jobs=done, state=first.state, now_s=1.0), policy)
+        assert again.allocation == first.allocation
+
+
+def test_the_certificate_says_who_is_joined_where_it_shares_no_node() -> None:
+    snapshot = parse(BESIDE)
+    joined: dict[str, dict[str, int]] = {"alone": {"a": 1}, "x": {"a": 1}, "y": {}, "z": {}}
+    assert list(certificate.violations(snapshot, joined)) == [
+        "alone is joined by others on a, where it asked for whole nodes"
+    ]
+    there = replace(
+        snapshot, jobs=(snapshot.jobs[0], replace(snapshot.jobs[1], allocation={"a": 1}), *snapshot.jobs[2:])
+    )
+    assert not list(certificate.violations(there, joined)), "as its cluster gave it"
+
+
+def test_who_left_a_node_that_it_does_not_share_comes_back_only_if_nobody_else_came() -> None:
+    snapshot = parse(BESIDE)
+    alone, x = snapshot.jobs[:2]
+    placer = Placer(snapshot)
+    assert placer.free() == 5 and placer.best(x, 6) is None
+    placer.drop(alone)
+    assert placer.free() == 8 and placer.keep(alone) == {"a": 1}
+    placer.take(x, {"a": 1})
+    assert placer.keep(alone) is None
+    placer.give_back(x)
+    placer.take(alone, {"a": 1})
+    assert placer.free() == 4
+    placer.give_back(alone)
+    assert placer.free() == 5

@@ -181,3 +181,14 @@ def test_beside_capped_tenants_the_lightest_has_its_fair_share() -> None:
     own = (speed * answer.x).sum(axis=1) / weight
     free = np.isinf(u.cap)
     assert (own[free] >= (speed @ u.gpus / weight.sum())[free] * (1 - CLOSE)).all()
+
+
+def test_what_a_capped_tenant_cannot_use_goes_to_the_lightest() -> None:
+    """GPUs of the lightest are then no part of its weight, and in units of weight beyond any solver."""
+    one = cooperative(Users(np.ones((2, 1)), np.array([1e-3, 1e6]), np.array([math.inf, 5.0]), np.array([27.0])))
+    assert one.x == pytest.approx(np.array([[22.0], [5.0]]))
+    speed = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    weight, cap = np.array([1.0, 1e-6, 1e9, 1.0]), np.array([6.0, 19.0, 16.0, 7.0])
+    four = cooperative(Users(speed, weight, cap, np.array([10.0, 20.0])))
+    assert four.solver.termination is Termination.OPTIMAL
+    assert (speed * four.x).sum(axis=1)[1:3] == pytest.approx([19.0, 10.0])

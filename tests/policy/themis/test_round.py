@@ -14,6 +14,7 @@ from policy.contract import Context
 from policy.decide import decide as decide_any
 from policy.model import BadInput, Code, Health, Snapshot, Tenant, Termination
 from policy.text.answer import to_json, to_plain
+from policy.text.instance import parse
 from policy.themis.auction.valuation import cap
 from policy.themis.offer import offer
 from policy.themis.round import run, share
@@ -288,3 +289,15 @@ def test_both_solvers_agree(solver: str) -> None:
     assert this.outcome is not None
     assert other.outcome is not None
     assert other.outcome.objective == pytest.approx(this.outcome.objective)
+
+
+def test_who_runs_on_no_smallest_gang_has_a_finite_gain_and_the_auction_an_answer() -> None:
+    """Its rho without a win was infinite, the program refused the infinite gain, and nobody won anything."""
+    snapshot = parse(
+        "cluster: {nodes: [{name: a, gpu_type: v, gpus: 2}, {name: b, gpu_type: v, gpus: 2}]}\nnow: 100\njobs:\n"
+        "- {name: pairs, gpus: {min: 1, max: 4}, work: {total: 100}, throughput: {v: {1: 0, 2: 1.0, 4: 2.0}}}\n"
+        "- {name: other, gpus: {min: 1, max: 4}, work: {total: 100}, throughput: {v: {1: 1.0, 4: 3.0}}}\n"
+    )
+    decision = decide_any(snapshot, "themis", {"fairness_knob": 0.0})
+    assert decision.solver is not None and decision.solver.termination is Termination.OPTIMAL
+    assert all(reason.numbers["won"] for reason in decision.reasons.values())
