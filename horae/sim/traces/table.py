@@ -37,6 +37,8 @@ def moment(text: str) -> float | None:
         if value > MOST_S:
             raise ValueError(text)
         return value
+    if ":" not in text:
+        raise ValueError(text)  # a day alone: what was cut off it is not midnight
     at = datetime.fromisoformat(text)
     since_s = (at - _EPOCH).total_seconds() if at.tzinfo is None else at.timestamp()
     if since_s < 0:
@@ -227,9 +229,8 @@ class Table:
     def _uneven(self, line: Line, fields: int) -> Malformed:
         width = len(self.names)
         column = self.lines.names[fields] if fields < width else f"field {width + 1}"
-        what = (
-            f"{fields} field{'s' if fields != 1 else ''}, {'the header' if self._named else 'a row of this form'} has {width}"
-        )
+        whose = "the header" if self._named else "a row of this form"
+        what = f"{fields} field{'s' if fields != 1 else ''}, {whose} has {width}"
         for other, name in _SEPARATORS.items():
             if self.separator and other != self.separator and fields < width <= line.text.count(other) + fields:
                 what += f" (separated by {name}?)"
