@@ -61,7 +61,7 @@ def what_if(
 
     Dump the time in question, on any host where sacct works (Slurm 22.05 to 26.05), and give the file:
 
-    `SLURM_BITSTR_LEN=0 sacct -a -D -P -S 2025-01-01 -E now
+    `SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s sacct -a -D -P -S 2025-01-01 -E now
     -o JobIDRaw,JobID,User,Account,State,Submit,Eligible,Start,End,ElapsedRaw,AllocTRES,ReqTRES,NodeList
     > year.txt`
 

@@ -53,11 +53,12 @@ class SimulatedJob:
     restart_seconds: Seconds = 0.0
 
     def done_at(self, now_s: Seconds) -> float:
-        """Iterations done, never all of them while it runs."""
+        """Iterations done."""
         passed_s = now_s - self.since_s
         if passed_s <= 0:
             return self.done
-        return self.done + self.rate * (passed_s if self.pace is None else self.pace.worked(self.since_s, now_s))
+        worked_s = passed_s if self.pace is None else self.pace.worked(self.since_s, now_s)
+        return min(self.done + self.rate * worked_s, self.total)
 
     @property
     def truth(self) -> Job:
@@ -89,12 +90,14 @@ class SimulatedWorld:
         changes: list[Change] | None = None,
         stragglers: Stragglers | None = None,
         first_s: Seconds = 0.0,
+        last_s: Seconds = 0.0,
     ) -> None:
-        """`changes` takes every change of what jobs hold; `first_s`: what a job's first start costs."""
+        """`changes` takes every change of what jobs hold; `first_s`: what a job's first start costs; `last_s`: how
+        long it holds its GPUs once it has done all."""
         self.jobs: dict[JobName, SimulatedJob] = {}
         self._speeds, self._restart_cost = speeds, restart_cost
         self._changes = changes
-        self._stragglers, self._first_s = stragglers, first_s
+        self._stragglers, self._first_s, self._last_s = stragglers, first_s, last_s
         self._ends: list[tuple[Seconds, int, SimulatedJob]] = []
         self._marks: list[tuple[Seconds, int, int, SimulatedJob]] = []
         self._count = 0
@@ -134,7 +137,7 @@ class SimulatedWorld:
         run.rate, run.since_s = self._speeds.rate(run.truth, allocation) or 0.0, now_s + wait_s
         run.pace = None if self._stragglers is None else self._stragglers.of(allocation)
         if run.rate > 0:
-            run.ends_s = self._reaches_s(run, run.total)
+            run.ends_s = self._reaches_s(run, run.total) + self._last_s
             self._count += 1
             heapq.heappush(self._ends, (run.ends_s, self._count, run))
             self._mark(run, run.done)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import floor
 
-from horae.port import JobId, JobState, Observation, ObservedJob, TryLater
+from horae.port import CheckpointMark, JobId, JobState, Observation, ObservedJob, TryLater
 from horae.sim.engine.port import KnownJob, SimPort
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from horae.sim.faults.watch import Invariants
@@ -34,7 +34,7 @@ class FaultyCluster(SimPort):
         super().__init__(world, cluster)
         self.down: set[NodeName] = set()
         self.invariants = Invariants(dict(self._gpus))
-        self._kept: dict[JobId, float] = {}  #: iterations of the newest complete checkpoint
+        self._kept: dict[JobId, CheckpointMark] = {}  #: the newest complete checkpoint
         self._lost: set[JobId] = set()
         self._forgetful = forgetful
         self._later, self._spawn_s, self._leave_s = later, spawn_s, leave_s
@@ -47,6 +47,8 @@ class FaultyCluster(SimPort):
 
     def _shown(self, job: JobId, known: KnownJob) -> ObservedJob:
         shown = super()._shown(job, known)
+        if (kept := self._kept.get(job)) is not None:
+            shown = replace(shown, checkpoint=kept)
         if shown.state is JobState.RUNNING:
             return self._shown_running(shown)
         return replace(shown, state=JobState.LOST) if job in self._lost and shown.state.startable else shown
@@ -77,9 +79,7 @@ class FaultyCluster(SimPort):
         self.down.add(node)
         for job, known in self._jobs.items():
             if node in known.run.allocation:
-                kept = self._checkpoint(known.run)
-                self._leave(known)
-                self._kept[job] = known.run.done = kept
+                self._leave(known, self._checkpoint(known.run))
                 self._lost.add(job)
         return True
 
@@ -95,10 +95,14 @@ class FaultyCluster(SimPort):
         each = min(CHECKPOINT_S * run.rate, run.total / 10)
         return run.done + floor((done - run.done) / each) * each if each > 0 else run.done
 
-    def _leave(self, known: KnownJob) -> None:
-        self._world.stop(known.run, self.now_s)
-        self._held.subtract(known.run.last)
+    def _leave(self, known: KnownJob, kept: float) -> None:
+        """With so many iterations in its newest complete checkpoint."""
+        run = known.run
+        self._world.stop(run, self.now_s)
+        self._held.subtract(run.last)
         self._change(known)
+        run.done = kept
+        self._kept[run.plain.name] = CheckpointMark(known.epoch, kept, self.now_s)
 
     # --- what is asked ------------------------------------------------------------------------------------
 
@@ -117,7 +121,8 @@ class FaultyCluster(SimPort):
         run = known.run
         if self._forgetful:
             run.done = 0.0
-        self.invariants.starts(run, allocation, self._held, self._kept.get(job, 0.0), self.now_s)
+        kept = self._kept.get(job)
+        self.invariants.starts(run, allocation, self._held, 0.0 if kept is None else kept.step, self.now_s)
         self._world.start(run, dict(allocation), self.now_s)
         self._held.update(run.allocation)
         self._change(known)
@@ -148,8 +153,7 @@ class FaultyCluster(SimPort):
         def left() -> None:
             self._leaving.discard(job)
             if known.run.allocation and known.epoch == epoch:  # nothing else has ended it meanwhile
-                self._leave(known)
-                self._kept[job] = known.run.done = done
+                self._leave(known, done)
                 known.stopped = True
 
         if not self._leave_s:

@@ -82,7 +82,7 @@ def figure_8(seed: int) -> Found:
     why = (
         f"with full restarts the watched job takes {a:.2f} times as long on day a and {b:.2f} on day b ({counts[0]} "
         f"and {counts[1]} of them), the paper's 2.82 and 1.30; its jobs are not printed, and rounds of 5 s here merge "
-        "what comes within one"
+        "what comes within one; there is no `No RC`, for a resize that is superseded is never carried out here"
     )
     near = abs(a / 2.82 - 1) <= 0.25 and abs(b / 1.30 - 1) <= 0.25
     inputs = {"cluster": CLUSTER, "restart_s": [SHRINK_S, RESTART_S], "jobs": {"a": 20, "b": 69}}

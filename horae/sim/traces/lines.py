@@ -80,7 +80,15 @@ class TraceLines:
                 try:
                     raw = file.readline(LONGEST)
                 except DAMAGED as error:
-                    self.refuse(Malformed(self.path, number + 1, "line", "the gzip is cut or damaged", error))
+                    self.refuse(
+                        Malformed(
+                            self.path,
+                            number + 1,
+                            "line",
+                            "the gzip is cut or damaged, and nothing after this is read",
+                            error,
+                        )
+                    )
                     return
                 if not raw:
                     return

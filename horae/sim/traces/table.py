@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 
 from horae.sim.traces.lines import Line, TraceLines
 from horae.sim.traces.malformed import ROW, Malformed
@@ -14,9 +14,13 @@ from policy.bounds import MOST_GPUS, MOST_S
 
 #: As people and programs write one.
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+#: What may stand around a value. (Other white space that Unicode knows is damage.)
+BLANKS = " \t\r"
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
+#: Rows of a form without a header that may be damaged before one is not, so that its width is known.
+FIRST_ROWS = 100
 _EPOCH = datetime(1970, 1, 1)
 _NO_TIME = frozenset({"", "unknown", "none", "null", "nan", "nat"})
 
@@ -33,6 +37,8 @@ def moment(text: str) -> float | None:
         if value > MOST_S:
             raise ValueError(text)
         return value
+    if ":" not in text:
+        raise ValueError(text)  # a day alone: what was cut off it is not midnight
     at = datetime.fromisoformat(text)
     since_s = (at - _EPOCH).total_seconds() if at.tzinfo is None else at.timestamp()
     if since_s < 0:
@@ -51,14 +57,14 @@ class Cells:
 
     def has(self, name: str) -> bool:
         """Whether the column exists and this row says something in it."""
-        return name in self._index and bool(self._values[self._index[name]].strip())
+        return name in self._index and bool(self._values[self._index[name]].strip(BLANKS))
 
     def cell(self, name: str) -> str:
         """As it stands; the column must be there."""
         return self._values[self._index[name]]
 
     def word(self, name: str, default: str | None = None) -> str:
-        value = self._values[self._index[name]].strip() if name in self._index else ""
+        value = self._values[self._index[name]].strip(BLANKS) if name in self._index else ""
         if value:
             return value
         if default is None:
@@ -103,14 +109,15 @@ class Table:
         lines: TraceLines,
         *,
         separator: str | None = ",",
-        names: Callable[[int], Sequence[str]] | None = None,
+        names: Mapping[int, Sequence[str]] | None = None,
         needed: Sequence[str] = (),
         fold_case: bool = False,
         comment: str = "",
         by_hand: bool = False,
     ) -> None:
-        """`separator` None: white space. `names`: from the number of fields of the first row. `comment`: what begins
-        a line that is none, which counts as header. `by_hand`: where the last line lacks its end, as people leave it,
+        """`separator` None: blanks. `names`: of a form without a header, by the number of fields that its rows may
+        have: the first row that has one of them says which. `comment`: what begins a line that is none, which counts as
+        header. `by_hand`: where the last line lacks its end, as people leave it,
         that is told and the line is read; what programs write has one, unless it was cut. Raises Malformed for a
         header that lacks what is `needed`.
         """
@@ -120,21 +127,11 @@ class Table:
         lines.separator = separator
         #: The header as it stands in the file, None where it has none.
         self.header: str | None = None
-        comments = []
-        first = self._header()
-        while comment and first.text.startswith(comment):
-            comments.append(first.text)
-            first = self._header()
-        if names is None:
-            self.header = first.text
-            found: Sequence[str] = self._names(first)
-        else:
-            self.header = "\n".join(comments) if comments else None
-            found = names(len(self._split(first)))
-            self._iterator = chain((first,), self._iterator)
+        self._named = names is None
+        found = self._of_header() if names is None else self._of_rows(names)
         #: Folded to lower case where the form is read so; `lines.names` has them as they stand.
         self.names = tuple(found)
-        if names is not None:
+        if not self._named:
             lines.names = self.names
         self.index = {name: position for position, name in enumerate(self.names)}
         for name in needed:
@@ -146,16 +143,41 @@ class Table:
             what = "the header lacks this column, it has"
             raise Malformed(self.lines.path, 1, name, what, ", ".join(self.names))
 
-    def _header(self) -> Line:
-        """Raises what is wrong with the first line even where rows may be bad: nothing can be read without it."""
-        skip, self.lines.skip_bad = self.lines.skip_bad, False
+    def _of_header(self) -> Sequence[str]:
+        first = self._first()
+        self.header = first.text
+        return self._names(first)
+
+    def _of_rows(self, names: Mapping[int, Sequence[str]]) -> Sequence[str]:
+        """Those of the first row that is one of the form; of any, where none is."""
+        first, comments = self._first(), list[str]()
+        while self._comment and first.text.startswith(self._comment):
+            comments.append(first.text)
+            first = self._first()
+        if comments:
+            self.header = "\n".join(comments)
+        looked_at = [first, *islice(self._iterator, FIRST_ROWS)]
+        self._iterator = chain(looked_at, self._iterator)
+        widths = (self._width(line) for line in looked_at)
+        return names[next((width for width in widths if width in names), min(names))]
+
+    def _width(self, line: Line) -> int:
+        try:
+            return len(self._split(line))
+        except Malformed:
+            return 0  # it is told when the row is read
+
+    def _first(self) -> Line:
+        """A header that is malformed is raised even where rows may be: nothing can be read without it."""
+        skip = self.lines.skip_bad
+        self.lines.skip_bad = skip and not self._named
         try:
             first = next(self._iterator, None)
         finally:
             self.lines.skip_bad = skip
         if first is None:
             raise Malformed(self.lines.path, 1, "header", "the file is empty", "''")
-        if "\r" in first.text.removesuffix("\r"):
+        if not first.whole and "\r" in first.text.removesuffix("\r"):
             what = "its lines end with carriage returns alone, where newlines belong"
             raise Malformed(self.lines.path, 1, "header", what, first.text)
         return first
@@ -195,7 +217,9 @@ class Table:
 
     def _split(self, line: Line) -> list[str]:
         text = line.text.removesuffix("\r")
-        if '"' not in text or self.separator is None or self.separator == "|":
+        if self.separator is None:
+            return [word for word in text.replace("\t", " ").split(" ") if word]
+        if '"' not in text or self.separator == "|":
             return text.split(self.separator)
         try:
             return next(csv.reader([text], delimiter=self.separator, strict=True))
@@ -205,7 +229,8 @@ class Table:
     def _uneven(self, line: Line, fields: int) -> Malformed:
         width = len(self.names)
         column = self.lines.names[fields] if fields < width else f"field {width + 1}"
-        what = f"{fields} field{'s' if fields != 1 else ''}, the header has {width}"
+        whose = "the header" if self._named else "a row of this form"
+        what = f"{fields} field{'s' if fields != 1 else ''}, {whose} has {width}"
         for other, name in _SEPARATORS.items():
             if self.separator and other != self.separator and fields < width <= line.text.count(other) + fields:
                 what += f" (separated by {name}?)"

@@ -46,7 +46,7 @@ def from_sacct(
     `told`: words about what is being worked out, for somebody who waits.
     """
     lines = TraceLines(path, skip_bad=question.skip_bad)
-    jobs = list(folded(records(lines)[1]))
+    jobs = list(folded(records(lines)[1], lines))
     given = None if question.cluster is None else sum(n.gpus - n.foreign for n in question.cluster.nodes)
     past = history(jobs, len(lines.malformed), cpus=question.cpus, gpus=given)
     del jobs

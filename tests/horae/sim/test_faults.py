@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from horae.arbiter.observe.measurements import SdkProfiles
-from horae.port import JobState
+from horae.journal.form import Kind
+from horae.port import CheckpointMark, JobState
 from horae.sim.engine.arbiter import config_of
 from horae.sim.engine.asking import AskedPolicy, Settings
 from horae.sim.engine.cluster import cluster_of
 from horae.sim.engine.restarts import constant
 from horae.sim.engine.workload import Workload, runs
 from horae.sim.engine.world import SimulatedWorld
-from horae.sim.faults.arbiter import BREAKS, BrokenRule
+from horae.sim.faults import days
+from horae.sim.faults.arbiter import BREAKS, BrokenRule, KeptDisk
 from horae.sim.faults.cluster import FaultyCluster
 from horae.sim.faults.days import BadDays
 from horae.sim.faults.run import FaultyRun
@@ -92,6 +94,22 @@ def test_a_job_that_leaves_holds_its_gpus_until_it_has_left() -> None:
     left()
     (shown,) = port.observe().jobs
     assert (by_s, shown.state, dict(shown.allocation), run.done) == (5.0, JobState.STOPPED, {}, done)
+    assert shown.checkpoint == CheckpointMark(1, done, 62.0)
+
+
+def test_a_job_that_has_done_all_holds_its_gpus_until_it_has_left() -> None:
+    (node,) = (nodes := cluster_of("v100:1x4")).nodes
+    world = SimulatedWorld(Throughput(nodes), constant(0.0), last_s=5.0)
+    port = FaultyCluster(world, nodes, lambda _by_s, _deed: None)
+    (run,) = runs(Trace((TraceJob("last", 0.0, 4, 100.0),)), Workload(nodes, Throughput(nodes), {}), None)
+    world.jobs["last"] = run
+    port.submit("last", JobSpec("last", ("train",), run.plain.gpus))
+    port.start("last", {node.name: 4}, 1)
+    port.now_s = 103.0
+    assert (world.advance(103.0), world.next_end_s()) == ([], 105.0)
+    assert port.read_log("last", 0).data.startswith(b"[horae] step=400/400 ")
+    port.checkpoint_and_stop("last", 10.0)
+    assert run.done == run.total
 
 
 def test_a_job_that_is_started_runs_a_moment_later_and_its_log_says_how_fast() -> None:
@@ -113,8 +131,9 @@ def test_a_job_that_is_started_runs_a_moment_later_and_its_log_says_how_fast() -
     assert (learnt.done, learnt.total, dict(learnt.rates)) == (200.0, 400.0, {"v100": {4: pytest.approx(4.0)}})
 
 
-def test_an_arbiter_may_learn_speeds_as_it_learns_them_of_real_jobs() -> None:
-    """It is told none, and has read each when a job that ran is asked to leave for another shape."""
+def test_an_arbiter_may_learn_speeds_as_it_learns_them_of_real_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told none, and has read each when a job that ran is asked to leave for another shape; and of each start,
+    the first and those from a checkpoint, how long its first iteration was in coming."""
     settings = Settings.of(cluster_of("v100:1x4"), "afs-l", {}, restart_s=1.0)
     cluster, speeds = settings.cluster, Throughput(settings.cluster)
     trace = Trace(tuple(TraceJob(f"j{n}", 30.0 * n, 2, 200.0, min_gpus=1, max_gpus=4) for n in range(4)))
@@ -127,13 +146,20 @@ def test_an_arbiter_may_learn_speeds_as_it_learns_them_of_real_jobs() -> None:
         learnt.append(SdkProfiles(every_s=1.0))
         return learnt[-1]
 
-    world = SimulatedWorld(speeds, constant(1.0))
+    world = SimulatedWorld(speeds, constant(4.0), first_s=4.0)
     config = config_of(settings, {"tick_s": 5.0})
-    days = BadDays(AskedPolicy(settings, speeds), world, jobs, (), None, config, learning=learning)
-    days.play()
+    disk = KeptDisk()
+    monkeypatch.setattr(days, "KeptDisk", lambda: disk)
+    BadDays(AskedPolicy(settings, speeds), world, jobs, (), None, config, learning=learning).play()
     assert all(each.finished_s is not None for each in jobs)
     assert any(each.resizes for each in jobs)
     assert len(learnt) == 1
+    told = [
+        data["warmup_s"] for event, text in disk.events if event.kind is Kind.MEASURED and (data := json.loads(text))
+    ]
+    warm_s = [each for each in told if each is not None]
+    assert len(warm_s) > len(jobs)
+    assert warm_s == pytest.approx([4.0] * len(warm_s), abs=1.0)  # a log tells whole iterations
 
 
 def test_a_clock_that_jumps_makes_no_stop_look_old() -> None:

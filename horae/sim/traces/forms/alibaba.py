@@ -39,7 +39,7 @@ def rows(lines: TraceLines) -> Rows:
         return by_row(Table(lines, needed=needed), _pod, gpus="num_gpu")
     if first.startswith(b"job_name,"):
         return _tasks(Table(lines, needed=TASKS))
-    return _tasks(Table(lines, names=lambda _: TASKS))
+    return _tasks(Table(lines, names={len(TASKS): TASKS}))
 
 
 def _pod(cells: Cells, number: int) -> TraceJob | str:
@@ -51,7 +51,10 @@ def _pod(cells: Cells, number: int) -> TraceJob | str:
         return "never started"
     if not cells.has("deletion_time"):
         return "no end"
-    duration = cells.number("deletion_time") - cells.number("scheduled_time")
+    scheduled = cells.number("scheduled_time")
+    if scheduled < submitted:
+        raise cells.wrong("scheduled_time", "is before creation_time", cells.word("scheduled_time"))
+    duration = cells.number("deletion_time") - scheduled
     if duration < 0:
         raise cells.wrong("deletion_time", "is before scheduled_time", cells.word("deletion_time"))
     return TraceJob(cells.word("name"), submitted, gpus, duration, cells.word("qos", "default"))
@@ -69,7 +72,7 @@ class _Gangs:
         """One more task; the number of its job. Raises Malformed."""
         name = cells.word("job_name")
         percent = cells.number("plan_gpu") if cells.has("plan_gpu") else 0.0
-        gpus = percent / 100 * (cells.number("inst_num") if cells.has("inst_num") else 1)
+        gpus = percent / 100 * (cells.count("inst_num", least=0) if cells.has("inst_num") else 1)
         start = cells.number("start_time") if cells.has("start_time") else inf
         end = cells.number("end_time") if cells.has("end_time") else -inf
         number = self.numbers.setdefault(name, len(self.gpus))

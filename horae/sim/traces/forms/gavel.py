@@ -6,7 +6,7 @@ the shipped table `gavel`, but where the trace tells one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 
 from horae.sim.traces.forms.measured import seconds
 from horae.sim.traces.lines import TraceLines
@@ -16,6 +16,7 @@ from horae.sim.traces.table import Cells, Table
 from horae.tables.make import key_of
 from policy.bounds import MOST_WORK
 
+_MODEL = re.compile(r"[A-Za-z0-9-]+(?: \(batch size [0-9]{1,9}\))?")
 _SIMULATED = ("job_type", "command", "num_steps_arg", "needs_data_dir", "total_steps", "arrival_time", "scale_factor")
 _PHYSICAL = (
     "job_type",
@@ -33,15 +34,15 @@ _SHOCKWAVE = (*_PHYSICAL[:7], "mode", *_PHYSICAL[7:9], "duration", "arrival_time
 
 
 def rows(lines: TraceLines) -> Rows:
-    return by_row(Table(lines, separator="\t", names=_names), _job, gpus="scale_factor", model="job_type")
-
-
-def _names(fields: int) -> Sequence[str]:
-    return {12: _SHOCKWAVE, 10: _PHYSICAL}.get(fields, _SIMULATED)
+    names = {len(form): form for form in (_SIMULATED, _PHYSICAL, _SHOCKWAVE)}
+    return by_row(Table(lines, separator="\t", names=names), _job, gpus="scale_factor", model="job_type")
 
 
 def _job(cells: Cells, number: int) -> TraceJob:
-    key, gpus = key_of(cells.word("job_type")), cells.count("scale_factor")
+    model, gpus = cells.word("job_type"), cells.count("scale_factor")
+    if not _MODEL.fullmatch(model):
+        raise cells.wrong("job_type", "is neither NAME nor NAME (batch size N)", model)
+    key = key_of(model)
     iterations = cells.number("total_steps", most=MOST_WORK)
     measured = seconds(cells, "job_type", key, iterations, gpus, ("gavel", "v100"))
     told = cells.number("duration") if cells.has("duration") else measured

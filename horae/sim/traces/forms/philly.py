@@ -129,7 +129,13 @@ def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
         return bool(taken)
 
     def cut(found: str) -> Malformed:
-        return Malformed(lines.path, line, "job", "the list is cut or is no JSON", found[:80] or "the file ends")
+        return Malformed(
+            lines.path,
+            line,
+            "job",
+            "the list is cut or is no JSON, and nothing after this is read",
+            found[:80] or "the file ends",
+        )
 
     while True:
         bare = text.lstrip(" \t\r\n")

@@ -19,7 +19,7 @@ def rows(lines: TraceLines) -> Rows:
     rows = Rows(header, columns={"gpus": "AllocTRES"})
 
     def jobs() -> Iterator[Row]:
-        for number, job in enumerate(folded(found)):
+        for number, job in enumerate(folded(found, lines)):
             made = as_trace(job, number)
             if isinstance(made, str):
                 rows.left_aside[made] += job.count
@@ -41,7 +41,5 @@ def as_trace(job: Job, number: int) -> TraceJob | str:
     first, gpus = firsts[0], sum(r.gpus for r in firsts)
     if not gpus:
         return "no gpus"
-    since = first.eligible if first.eligible is not None else first.submit
-    assert since is not None
     ran = sum(r.elapsed for r in job.records if r.part == first.part)
-    return TraceJob(f"{first.name}.{number}", since, gpus, float(ran), first.account or "default")
+    return TraceJob(f"{first.name}.{number}", first.since, gpus, float(ran), first.account or "default")

@@ -5,8 +5,6 @@ Processors stand for GPUs: those requested, else those allocated. -1 is "not kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Rows, by_row
@@ -35,11 +33,7 @@ FIELDS = (
 
 
 def rows(lines: TraceLines) -> Rows:
-    return by_row(Table(lines, separator=None, names=_names, comment=";"), _job, gpus="requested")
-
-
-def _names(fields: int) -> Sequence[str]:
-    return FIELDS
+    return by_row(Table(lines, separator=None, names={len(FIELDS): FIELDS}, comment=";"), _job, gpus="requested")
 
 
 def _job(cells: Cells, number: int) -> TraceJob | str:

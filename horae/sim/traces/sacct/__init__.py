@@ -20,4 +20,4 @@ COLUMNS = (
     "NodeList",
 )
 
-COMMAND = f"SLURM_BITSTR_LEN=0 sacct -a -D -P -S 2025-01-01 -E now -o {','.join(COLUMNS)}"
+COMMAND = f"SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s sacct -a -D -P -S 2025-01-01 -E now -o {','.join(COLUMNS)}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from horae.sim.traces.lines import TraceLines
+from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.sacct.records import SacctRecord
 
 
@@ -55,15 +57,43 @@ class Job:
     def wait(self) -> float:
         """Seconds from eligible (submitted, where that is not known) to the first start."""
         first = self.first()
-        since = first.eligible if first.eligible is not None else first.submit
-        assert first.start is not None and since is not None
-        return first.start - since
+        assert first.start is not None
+        return first.start - first.since
 
 
-def folded(records: Iterable[SacctRecord]) -> Iterator[Job]:
-    """Jobs in the order in which each first appears. Another user under the same number is another job."""
+def folded(records: Iterable[SacctRecord], lines: TraceLines | None = None) -> Iterator[Job]:
+    """Jobs in the order in which each first appears. Another user under the same number is another job.
+
+    Where dumps of several times were put together, an incarnation stands in each that saw it: the row that got furthest
+    counts, and `lines` are told.
+    """
     found: dict[tuple[int, str, bool], list[SacctRecord]] = {}
     for record in records:
         found.setdefault((record.number, record.user, bool(record.waiting)), []).append(record)
-    for (_, _, waiting), group in found.items():
-        yield Job(tuple(group), max(r.waiting for r in group) if waiting else 1)
+    again = list[SacctRecord]()
+    jobs = [
+        Job(tuple(_once(group, again)), max(r.waiting for r in group) if waiting else 1)
+        for (_, _, waiting), group in found.items()
+    ]
+    if again and lines is not None:
+        what = f"{len(again):,} such rows tell again of a start that another row tells of; counted once"
+        lines.doubt(Malformed(lines.path, again[0].line, "JobIDRaw", what, again[0].number))
+    yield from jobs
+
+
+def _once(group: Sequence[SacctRecord], again: list[SacctRecord]) -> Iterable[SacctRecord]:
+    """The group without rows of one start but the furthest; `again` takes the others."""
+    if len(group) == 1:
+        return group
+    kept = dict[tuple[object, ...], SacctRecord]()
+    for number, record in enumerate(group):
+        key = (record.part, record.submit, record.start) if record.start is not None else (number,)
+        other = kept.get(key)
+        if other is not None:
+            again.append(min(record, other, key=_furthest))
+        kept[key] = record if other is None else max(other, record, key=_furthest)
+    return kept.values()
+
+
+def _furthest(record: SacctRecord) -> tuple[bool, float]:
+    return record.end is not None, record.elapsed

@@ -16,6 +16,7 @@ from horae.sim.traces.table import Cells, Table, moment
 from policy.bounds import MOST_S
 
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+_STEP = re.compile(r"\d{1,18}\.[A-Za-z0-9+_]+", re.ASCII)
 _NUMBER = re.compile(r"(\d{1,18})(?:_(\d{1,18})|_\[([^\]]*)\]|\+(\d{1,18}))?", re.ASCII)
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?::(\d{1,18}))?)?", re.ASCII)
 _HOSTS = re.compile(r"[A-Za-z0-9.\-_,\[\]]+", re.ASCII)
@@ -54,6 +55,13 @@ class SacctRecord:
     asks: int
     nodes: tuple[str, ...]
 
+    @property
+    def since(self) -> float:
+        """From when on it waited: eligible, or submitted where that is not known. It must have started."""
+        since = self.eligible if self.eligible is not None else self.submit
+        assert since is not None
+        return since
+
 
 def records(lines: TraceLines, *, keep_text: bool = False) -> tuple[str, Iterator[SacctRecord]]:
     """The header, and the rows that are no steps. Raises Malformed; a last line without its end is one: cut.
@@ -68,13 +76,28 @@ def records(lines: TraceLines, *, keep_text: bool = False) -> tuple[str, Iterato
 
 
 def _records(table: Table, keep_text: bool) -> Iterator[SacctRecord]:
-    lines = table.lines
+    lines, early = table.lines, list[SacctRecord]()
     for cells in table:
         try:
-            if "." not in cells.cell("jobidraw") and "." not in cells.cell("jobid").partition("[")[0]:
-                yield _record(cells, keep_text)
+            if _is_step(cells):
+                continue
+            record = _record(cells, keep_text)
         except Malformed as bad:
             lines.refuse(bad)
+            continue
+        if record.start is not None and record.start < record.since:
+            early.append(record)
+        yield record
+    if early:
+        what = f"{len(early):,} such rows start before they are eligible, as where a clock was put back; dump with"
+        lines.doubt(Malformed(lines.path, early[0].line, "Start", what, "SLURM_TIME_FORMAT=%s"))
+
+
+def _is_step(cells: Cells) -> bool:
+    raw = cells.cell("jobidraw")
+    if "." in raw and not _STEP.fullmatch(raw):
+        raise cells.wrong("JobIDRaw", "is no number of a job, nor of a step", raw)
+    return "." in raw or "." in cells.cell("jobid").partition("[")[0]
 
 
 def _record(cells: Cells, keep_text: bool) -> SacctRecord:

@@ -123,7 +123,7 @@ def test_swf(tmp_path: Path) -> None:
     found = read(written(tmp_path, text), "swf")
     assert found.jobs == (TraceJob("1", 0.0, 8, 60.0, "user3"), TraceJob("2", 10.0, 4, 60.0, "user3"))
     assert found.left_aside == {"no run time": 1}
-    with pytest.raises(Malformed, match=r"trace:3: wait: 2 fields, the header has 18"):
+    with pytest.raises(Malformed, match=r"trace:3: wait: 2 fields, a row of this form has 18"):
         read(written(tmp_path, "; c\n" + row.format(1, 1, 1, 1, 1) + "2 20"), "swf")
 
 

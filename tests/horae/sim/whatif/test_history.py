@@ -94,6 +94,10 @@ def test_the_rest_of_an_array_is_as_many_jobs_as_it_names(tmp_path: Path) -> Non
         ([row().replace("|", ",")], ":2: JobID:", "separated by commas?"),
         ([row() + "|more"], ":2: field 14:", "14 fields, the header has 13"),
         ([row(User="a\0b")], ":2: User:", "holds a NUL byte"),
+        ([row(JobIDRaw="7.")], ":2: JobIDRaw:", "is no number of a job, nor of a step"),
+        ([row(Start="2025-03-01")], ":2: Start:", "is no time: 2025-03-01"),
+        ([row(ElapsedRaw="01:00:00")], ":2: ElapsedRaw:", "is no number of seconds"),
+        ([row(AllocTRES="gres/gpu=2K")], ":2: AllocTRES:", "is no number of GPUs"),
     ],
 )
 def test_a_bad_row_is_told_by_line_and_column(tmp_path: Path, lines: list[str], where: str, what: str) -> None:
@@ -128,3 +132,56 @@ def test_bad_rows_are_left_out_and_counted_when_asked(tmp_path: Path) -> None:
 def test_a_column_that_is_missing_is_named_with_the_command_that_prints_it(tmp_path: Path) -> None:
     with pytest.raises(Malformed, match=r":1: NodeList: .*sacct -a -D -P"):
         read(tmp_path / "dump", text().replace("|NodeList", ""))
+
+
+def test_odd_rows_of_a_dump(tmp_path: Path) -> None:
+    """Bars at the end (`sacct -p`), columns that are not needed, units, names that are not ASCII, kinds of GPUs and of
+    resources that nobody knows, steps of all kinds, and every way to end."""
+    rows = [
+        row(Account="ärzte", User="Åsa", AllocTRES="cpu=4n,mem=64Gn,fs/disk=1K,gres/gpu:h100-80gb=2,gres/tmpfs=9T"),
+        *(row(JobIDRaw=f"7.{step}", AllocTRES="gres/gpu=2") for step in ("batch", "extern", "interactive", "0", "TBD")),
+        *(row(JobIDRaw=8 + n, State=state) for n, state in enumerate(
+            ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "REQUEUED", "CANCELLED by 1000", "OUT_OF_MEMORY", "DEADLINE")
+        )),
+        row(JobIDRaw=20, JobID="18_2"),
+        row(JobIDRaw=21, JobID="21+0"), row(JobIDRaw=22, JobID="21+1"), row(JobIDRaw="22.0", JobID="21+1.0"),
+        row(JobIDRaw=30, State="PENDING", Start="Unknown", End="Unknown", ElapsedRaw=0, AllocTRES="",
+            NodeList="None assigned"),
+        row(JobIDRaw=31, State="CANCELLED", Start="None", ElapsedRaw=0, AllocTRES="", NodeList="None assigned"),
+        row(JobIDRaw=32, State="RUNNING", End="Unknown", ElapsedRaw=60),
+    ]  # fmt: skip
+    lines = [f"{HEADER}|ReqMem|"] + [f"{each}|4Gc|" for each in rows]
+    answer = read(tmp_path / "d", "\n".join([*lines, ""])).answer
+    assert (answer["jobs"], answer["gpu_jobs"], answer["skipped"]["never started"]) == (13, 11, 2)
+    assert answer["by_account"]["ärzte"]["gpu_hours"] == 2.0
+    assert answer["gpu_hours"] == pytest.approx(2.0 * 11 + 2 * 60 / 3600)
+    assert answer["by_size"] == {"2": {"jobs": 10, "wait_mean": 60.0}, "4": {"jobs": 1, "wait_mean": 60.0}}
+    assert {"TIMEOUT", "NODE_FAIL", "PREEMPTED", "REQUEUED", "CANCELLED", "RUNNING"} <= answer["by_state"].keys()
+
+
+def test_dumps_of_two_months_put_together_count_a_start_once(tmp_path: Path) -> None:
+    """The first saw it run. Another start of the same job, and another user's, are what they were."""
+    running = row(State="RUNNING", End="Unknown", ElapsedRaw=600)
+    again = row(Submit="2025-03-01T11:05:00", Eligible="2025-03-01T11:05:00", Start="2025-03-01T11:06:00",
+                End="2025-03-01T12:06:00")  # fmt: skip
+    rows = [running, row(JobIDRaw=8), row(), row(User="bob"), again, row(JobIDRaw=8)]
+    (path := tmp_path / "d").write_text(text(*rows))
+    lines = TraceLines(path)
+    past = history(folded(records(lines)[1], lines))
+    assert (past.answer["gpu_jobs"], past.answer["gpu_hours"]) == (3, 2.0 * 4)
+    assert past.answer["by_state"] == {"COMPLETED": 8.0}
+    (told,) = lines.remarks
+    assert (told.line, told.column, told.what[:12]) == (2, "JobIDRaw", "2 such rows ")
+    assert not lines.malformed
+
+
+def test_a_start_before_its_job_was_eligible_is_told(tmp_path: Path) -> None:
+    """An hour comes twice where the clock is put back, and sacct's words do not tell which it is."""
+    back = {"Submit": "2025-10-26T02:59:30", "Eligible": "2025-10-26T02:59:30", "Start": "2025-10-26T02:00:10",
+            "End": "2025-10-26T03:00:10"}  # fmt: skip
+    (path := tmp_path / "d").write_text(text(row(), row(JobIDRaw=8, **back), row(JobIDRaw=9, **back)))
+    lines = TraceLines(path)
+    assert len(list(folded(records(lines)[1], lines))) == 3
+    (told,) = lines.remarks
+    assert (told.line, told.column, told.value) == (3, "Start", "SLURM_TIME_FORMAT=%s")
+    assert told.what.startswith("2 such rows start before they are eligible")
