@@ -26,6 +26,9 @@ SUMMED = 3  #: losses of which one may be the sum of the others
 FEWEST_SUMS = 2  #: positions at which it is
 FEWEST_STEPS = 6  #: from one value to the next, from which a curve falls steadily
 STEADY = 0.75  #: where so many of them go down
+FEWEST_SORTED = 4  #: positions at which of two losses the same is the higher, where they are of two sorts
+SORTED = 0.9  #: of the positions, at least this share
+APART = 1.05  #: and how far it is above the other
 LIKE_THE_SUM = 1e-3  #: and how near: they are printed with few digits
 
 T = TypeVar("T", bound=Hashable)
@@ -149,6 +152,8 @@ def loss_curve(run: Run) -> Curve | None:
     for kind in (Kind.TRAIN, Kind.EPOCH):
         points = [p for p in run.points if p.kind is kind and p.losses and not p.redrawn]
         totals = [p for p in points if p.total]
+        if totals and tells_two_sorts(run):
+            return None
         if totals:
             return _curve_of_totals(run, totals)
         if points:
@@ -160,6 +165,29 @@ def _curve_of_totals(run: Run, points: Sequence[Point]) -> Curve | None:
     name = most_common([p.losses[0].name for p in points])
     named = [p for p in points if p.losses[0].name == name]
     return _loss_curve(run, named, lambda p: p.losses[0].value, name, ())
+
+
+def _two_sorts(run: Run, points: Sequence[Point]) -> bool:
+    """Whether one process tells several losses of each position, always the same of them the higher: of two networks,
+    or of training and held-out data. Ranks differ now this way and now that. What an epoch is so far may fall from line
+    to line, so that there only one that rises is another's."""
+    cells: dict[tuple[object, object], list[float]] = defaultdict(list)
+    for p in points:
+        if p.rank is None and p.trial is None and not p.from_bar:
+            cells[p.epoch, p.iteration].append(p.losses[0].value)
+    told = [cell for cell in cells.values() if len(cell) == 2 and min(cell) > 0]
+    if len(told) < FEWEST_SORTED or len(told) < SORTED * len(cells) or (run.ranks or 1) > 1:
+        return False
+    apart = [b / a for a, b in told]
+    rises = sum(share >= APART for share in apart) >= SORTED * len(told)
+    falls = sum(share <= 1 / APART for share in apart) >= SORTED * len(told)
+    return rises or (falls and not _so_far(run, points[0]))
+
+
+def tells_two_sorts(run: Run) -> bool:
+    """Whether the losses of a run are of two sorts, those that a later line replaced included."""
+    told = [p for p in run.points if p.kind is not Kind.VALIDATION and p.losses and p.total]
+    return any(_two_sorts(run, [p for p in told if p.kind is kind]) for kind in (Kind.TRAIN, Kind.EPOCH))
 
 
 def _curve_of_parts(run: Run, points: Sequence[Point]) -> Curve | None:

@@ -275,6 +275,9 @@ def _durations(points: Sequence[Point]) -> list[tuple[float, int]]:
         if seconds is not None and _can_be(seconds):
             key = float(order) if p.epoch is None else float(int(p.epoch))
             ranked.setdefault(key, []).append((seconds, p.line))
+    torn_apart = [rows for rows in ranked.values() if max(rows)[0] > TORN * min(rows)[0]]
+    if 2 * len(torn_apart) > len(ranked):
+        return []  # one of them is of something else, and nothing says which
     made = [(epoch, fmean(s for s, _ in rows), rows[-1][1]) for epoch, rows in ranked.items()]
     return _since_beginning(made) or [(seconds, line) for _, seconds, line in made]
 

@@ -13,6 +13,7 @@ from profiler.estimates.curves import (
     loss_curve,
     loss_summary,
     series_summary,
+    tells_two_sorts,
     validation_curves,
 )
 from profiler.estimates.iteration import Timing, timing
@@ -22,6 +23,8 @@ from profiler.model import Epochs, Iterations, Kind, Point, Run, RunSummary
 from profiler.runs.sane import sane
 
 ERRORS = "what is called an accuracy falls as a loss does: it may be the share that is wrong, and is not told"
+
+SORTS = "two losses of each position, always the same of them the higher: of two sorts, and none is told"
 
 
 def summarise(run: Run, *, target: float | None = None) -> RunSummary:
@@ -34,6 +37,8 @@ def summarise(run: Run, *, target: float | None = None) -> RunSummary:
     loss = loss_curve(run)
     accuracy: Curve | None = accuracy_curve(run)
     wrong: tuple[str, ...] = ()
+    if loss is None and tells_two_sorts(run):
+        accuracy, wrong = None, (SORTS,)
     if falls_together(accuracy, loss):
         accuracy, wrong = None, (ERRORS,)
     held_out_loss, held_out_accuracy = validation_curves(run)

@@ -16,7 +16,7 @@ from profiler.model import LossKind
 from profiler.rules.counters import VALUES, name_counters
 from profiler.rules.kinds import HELD, SETUP, TIMES, Said, reading
 from profiler.rules.lexicon.languages import FOREIGN_TRIGGERS, english
-from profiler.rules.lexicon.sides import opening_side, side_of
+from profiler.rules.lexicon.sides import closing_side, opening_side, side_of
 from profiler.rules.lexicon.units import SAMPLE_NOUNS, TIME_UNITS, Meaning, words_for
 from profiler.rules.lexicon.words import averaged, names_part, words_of
 from profiler.rules.pairs import scan
@@ -143,7 +143,7 @@ def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None)
     bar = _BAR.search(body) is not None
     name_counters(marks, body, bar)
     opening = _opening(marks, canonical, start)
-    side = opening_side(opening) or _side_of_values(marks)
+    side = opening_side(opening) or closing_side(body) or _side_of_values(marks)
     if bar and _EVALUATES.match(opening):
         side = "validation"  # of the training set too
     fields = [f for m in marks for f in fields_of(m, bar)]

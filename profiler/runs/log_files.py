@@ -6,11 +6,13 @@ This is the only part of `profiler` that touches the file system.
 from __future__ import annotations
 
 import bz2
+import errno
 import glob
 import gzip
 import hashlib
 import lzma
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +27,7 @@ from profiler.runs.reader import LogReader
 PIECE = 1 << 18
 STDIN = "-"
 _HEAD = 256  #: bytes at the beginning of a file by which it is known again
+_ENDING = 256  #: bytes before the place up to which a file was read, by which a rewritten one is told
 _PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"(\xb5/\xfd": "zstd"}
 _NOT_LOGS = frozenset(
     [
@@ -224,6 +227,7 @@ class Tail:
         self.inode = 0
         self.head = b""
         self.sign = ("", 0)  #: digest of the head, and its bytes: by these the file is known again elsewhere
+        self.ending = ("", 0)  #: digest of the newest bytes that were read, and how many
         self.notes: list[str] = []
 
     def to_json(self) -> dict[str, Any]:
@@ -233,6 +237,7 @@ class Tail:
             "inode": self.inode,
             "head": _digest(self.head),
             "head_bytes": len(self.head),
+            "ending": list(self.ending),
             "reader": persistence.dump(self.reader),
         }
 
@@ -243,6 +248,8 @@ class Tail:
         self.reader = persistence.load(saved["reader"], book)
         self.offset, self.inode = saved["offset"], saved["inode"]
         self.sign = saved["head"], saved["head_bytes"]
+        digest, length = saved.get("ending", ("", 0))
+        self.ending = digest, length
         try:
             with open(self.path, "rb") as f:
                 head = f.read(saved["head_bytes"])
@@ -253,16 +260,17 @@ class Tail:
         return self
 
     def poll(self, limit: int = 64 << 20) -> int:
-        """Read what is new, at most `limit` bytes; how many were read. Raises OSError."""
+        """Read what is new, at most `limit` bytes; how many were read. Raises OSError, also where the name leads to a
+        pipe or a device, which would be waited for."""
         done = 0
-        with open(self.path, "rb") as f:
+        with open(self.path, "rb", opener=_only_a_file) as f:
             status = os.fstat(f.fileno())
             if self.offset and self._replaced(f, status):
                 done = self._finish(limit)
                 if done == limit:
                     return done
                 self.notes.append("the file was replaced or truncated; reading went on at its beginning")
-                self.offset, self.head = 0, b""
+                self.offset, self.head, self.ending = 0, b"", ("", 0)
                 self.reader.feed(b"\n")
             self.inode = status.st_ino
             if len(self.head) < _HEAD:
@@ -275,7 +283,14 @@ class Tail:
         """Whether the file is another than the one that was read."""
         head = f.read(min(_HEAD, max(len(self.head), 1))) if self.head else b""
         gone = status.st_ino != self.inode or status.st_size < self.offset
-        return gone or not head.startswith(self.head[:_HEAD])
+        return gone or not head.startswith(self.head[:_HEAD]) or not self._ends_alike(f)
+
+    def _ends_alike(self, f: IO[bytes]) -> bool:
+        """Whether the bytes up to which the file was read are still there: a file that shrank and grew again between
+        two looks may begin as it did."""
+        digest, length = self.ending
+        f.seek(self.offset - length)
+        return length == 0 or _digest(f.read(length)) == digest
 
     def _read(self, f: IO[bytes], limit: int) -> int:
         f.seek(self.offset)
@@ -284,6 +299,10 @@ class Tail:
             self.reader.feed(piece)
             self.offset += len(piece)
             done += len(piece)
+        if done:
+            length = min(self.offset, _ENDING)
+            f.seek(self.offset - length)
+            self.ending = _digest(f.read(length)), length
         return done
 
     def _finish(self, limit: int) -> int:
@@ -306,6 +325,15 @@ class Tail:
         except OSError:
             return False  # it is moved on at this moment, or not ours to read
         return same
+
+
+def _only_a_file(path: str, flags: int) -> int:
+    """Open without waiting for whoever would write into a pipe. Raises OSError for what is no file."""
+    found = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise OSError(errno.EINVAL, "it is no file any more", path)
+    return found
 
 
 def _beside(path: Path) -> list[Path]:

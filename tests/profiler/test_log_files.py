@@ -8,11 +8,15 @@ import json
 import lzma
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from profiler.rules.book import load
 from profiler.runs import log_files, persistence
@@ -194,3 +198,76 @@ def test_gone(tmp_path: Path) -> None:
     """A file that is not there is the caller's to wait for."""
     with pytest.raises(FileNotFoundError):
         log_files.Tail(str(tmp_path / "none"), BOOK).poll()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_rewritten_between_two_looks_with_the_same_beginning(tmp_path: Path, restart: bool) -> None:
+    """A file that shrank and grew beyond what was read: its banner is the one it had, its lines are others."""
+    banner = b"# the same words at each start\n" * 20
+    path = tmp_path / "log"
+    path.write_bytes(banner + LOG)
+    tail = log_files.Tail(str(path), BOOK)
+    tail.poll()
+    saved = json.loads(json.dumps(tail.to_json()))
+    with path.open("r+b") as f:
+        f.truncate(0)
+        f.write(banner + b"".join(more(i) for i in range(51, 251, 20)))
+    if restart:
+        tail = log_files.Tail.from_json(saved, BOOK)
+    tail.poll()
+    (run,) = tail.reader.runs()
+    assert (run.last_iteration, run.positions, len(tail.notes)) == (250, 250, 1)
+
+
+@pytest.mark.parametrize("other", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_any_more_is_not_waited_for(tmp_path: Path, other: Callable[[Path], None]) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(LOG)
+    tail = log_files.Tail(str(path), BOOK)
+    tail.poll()
+    path.unlink()
+    other(path)
+    with pytest.raises(OSError, match=r"no file any more|[Dd]irectory"):
+        tail.poll()
+    assert tail.reader.runs()[0].last_iteration == 50
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_no_point_is_lost_or_told_twice_however_a_log_comes(data: st.DataObject) -> None:
+    """Pieces that end in a line or in a letter, looks of few bytes, restarts, rotation by name and by copy between
+    two lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, steps, rotations = Path(folder) / "log", 0, 0
+        path.write_bytes(b"")
+        tail, text = log_files.Tail(str(path), BOOK), b""
+        for _ in range(data.draw(st.integers(1, 8))):
+            new = data.draw(st.integers(1, 12))
+            numbers = range(steps + 1, steps + new + 1)
+            text += "".join(f"\u00e9 step {i} loss {9 / i:.4f} \u2588\n" for i in numbers).encode()
+            steps += new
+            cut = data.draw(st.integers(1, len(text)) | st.just(len(text)))
+            with path.open("ab") as f:
+                f.write(text[:cut])
+            text = text[cut:]
+            if data.draw(st.booleans()):
+                while tail.poll(data.draw(st.sampled_from([7, 64, 1 << 20]))):
+                    pass
+                if not text and tail.offset > 40 and data.draw(st.booleans()):
+                    rotations += 1
+                    name = f"log.{rotations}"
+                    (path.rename if data.draw(st.booleans()) else partial(_copied, path))(Path(folder) / name)
+                    path.touch()
+            if data.draw(st.booleans()):
+                tail = log_files.Tail.from_json(json.loads(json.dumps(tail.to_json())), BOOK)
+        with path.open("ab") as f:
+            f.write(text)
+        while tail.poll():
+            pass
+        (run,) = tail.reader.runs()
+        assert (run.first_iteration, run.last_iteration, run.positions) == (1, steps, steps)
+
+
+def _copied(path: Path, to: Path) -> None:
+    shutil.copy(path, to)
+    os.truncate(path, 0)

@@ -326,3 +326,36 @@ def test_of_a_list_parted_by_blanks_none_is_the_accuracy() -> None:
     (run,) = read(log)
     assert run["loss"]["n"] == 8
     assert run["accuracy"] is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[D] iter {i} loss {low:.4f}\n[G] iter {i} loss {high:.4f}",
+        "---\nepoch: {i}\ntrain:\n  loss: {low:.4f}\n  accuracy: 0.9\nvalid:\n  loss: {high:.4f}\n  accuracy: 0.8",
+    ],
+    ids=["two networks", "blocks whose heads are not read"],
+)
+def test_of_two_losses_of_which_always_one_is_the_higher_none_is_told(line: str) -> None:
+    """Neither their mean nor the last of them is a loss that anybody trained with."""
+    run = alone([line.format(i=i, low=0.2 + 2 / i, high=0.4 + 2.4 / i) for i in range(1, 12)])
+    assert run["loss"] is None and run["accuracy"] is None
+    assert any("of two sorts" in text for text in run["warnings"])
+
+
+def test_of_ranks_that_differ_now_this_way_and_now_that_the_mean_is_the_loss() -> None:
+    run = alone([f"iter {i} loss {2 / i + 0.2 * ((i + r) % 2):.4f}" for i in range(1, 12) for r in (0, 1)])
+    assert run["loss"]["n"] == 11
+
+
+def test_a_side_in_a_bracket_at_the_end() -> None:
+    run = alone(
+        [
+            f"epoch {i}: loss={(1 + r) * 2 / i:.4f} in {20 - 18 * r}.0s ({side})"
+            for i in range(1, 9)
+            for r, side in enumerate(("fit", "held out"))
+        ]
+    )
+    assert run["loss"]["last"] == [8, 0.25]
+    assert run["validation"]["loss"]["last"][1] == 0.5
+    assert run["epoch_time"]["median"] == 20.0

@@ -25,6 +25,16 @@ def opening_side(text: str) -> str:
     return side_of(_OF_A_NAME.sub("x", text) if "_" in text or "-" in text else text)
 
 
+#: `epoch 3 loss 2.31 (held out)`: a side in a bracket of its own, at the end.
+_CLOSING = re.compile(r"[\[(]\s*([A-Za-z][A-Za-z _-]{1,24})\s*[\])]\s*$")
+
+
+def closing_side(text: str) -> str:
+    """The side that a bracket at the end of a line says."""
+    told = _CLOSING.search(text)
+    return "" if told is None else side_of(told.group(1))
+
+
 def side_of(text: str) -> str:
     """ "train", "validation" or "" as the words of a text say; both words: "train"."""
     words = set(words_of(text))
