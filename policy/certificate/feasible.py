@@ -65,15 +65,14 @@ def _beside(
 ) -> Iterator[str]:
     """Who is where the jobs of `alone` are, that share no node: on new ones nobody, on what they hold nobody new."""
     kept: dict[NodeName, JobName] = {}
+    new: dict[NodeName, JobName] = {}
     for job in alone:
         now = allocation[job.name]
-        if now == job.allocation:
-            kept |= dict.fromkeys(now, job.name)
-            continue
-        foreign = {n.name: n.foreign for n in snapshot.cluster.nodes if n.name in now}
-        for name, gpus in now.items():
-            if foreign[name] or used[name] > gpus:
-                yield f"{job.name} shares {name} with others, where it asks for whole nodes"
+        (kept if now == job.allocation else new).update(dict.fromkeys(now, job.name))
+    foreign = {n.name: n.foreign for n in snapshot.cluster.nodes if n.name in new}
+    for name, owner in new.items():
+        if foreign[name] or used[name] > allocation[owner][name]:
+            yield f"{owner} shares {name} with others, where it asks for whole nodes"
     yield from _joined(snapshot, used, kept)
 
 

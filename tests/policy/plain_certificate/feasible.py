@@ -36,6 +36,7 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
     memory: dict[NodeName, float] = {}
     holds: dict[str, int] = {}
     alone: dict[NodeName, JobName] = {}
+    kept: dict[NodeName, JobName] = {}
     for job in snapshot.jobs:
         now = allocation.get(job.name)
         if not now:
@@ -52,6 +53,8 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
             yield from _unshaped(job, now, nodes)
             if job.shape is not None and job.shape.exclusive:
                 alone |= dict.fromkeys(now, job.name)
+        elif job.shape is not None and job.shape.exclusive:
+            kept |= dict.fromkeys(now, job.name)
         types = set()
         for name, gpus in now.items():
             node = nodes[name]
@@ -82,6 +85,9 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
     for name, owner in alone.items():
         if nodes[name].foreign or used[name] > allocation[owner][name]:
             yield f"{owner} shares {name} with others, where it asks for whole nodes"
+    for name, owner in kept.items():
+        if used[name] > sum(job.allocation.get(name, 0) for job in snapshot.jobs):
+            yield f"{owner} is joined by others on {name}, where it asked for whole nodes"
     for tenant in snapshot.tenants:
         has = holds.get(tenant.name, 0)
         if tenant.cap is not None and has > max(tenant.cap, _kept(snapshot, allocation, tenant.name)):
