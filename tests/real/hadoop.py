@@ -39,6 +39,13 @@ _numbers = itertools.count(1)
 FOLDERS = re.compile(rb"(/[^\0=,:;<>&|'\"\s]*/pytest-[^\0=,:;<>&|'\"\s]*/hadoop[^/\0\s]*)/")
 _CLUSTERS = pytest.StashKey[dict[str, PrivateHadoop]]()
 NODES = (("v100", 4), ("v100", 4), ("k80", 4))
+#: Nodes with as much memory and as many cores, on paper, as the samples of others ask for.
+ROOMY = {
+    "yarn.nodemanager.resource.memory-mb": "1048576",
+    "yarn.nodemanager.resource.cpu-vcores": "1024",
+    "yarn.scheduler.maximum-allocation-mb": "1048576",
+    "yarn.scheduler.maximum-allocation-vcores": "1024",
+}
 T = TypeVar("T")
 
 

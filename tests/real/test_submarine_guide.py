@@ -20,9 +20,8 @@ import pytest
 import requests
 
 from tests.contract.waiting import wait_for
-from tests.real.hadoop import YarnHarness, cluster_of
+from tests.real.hadoop import ROOMY, YarnHarness, cluster_of
 from tests.real.serving import HORAE, arbiter
-from tests.real.test_submarine_samples import SETTINGS
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(3000), pytest.mark.xdist_group("yarn")]
 
@@ -93,7 +92,7 @@ def test_every_command_of_the_guide_in_its_order(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lab = cluster_of("3.4.2", pytestconfig, tmp_path_factory, SETTINGS)
+    lab = cluster_of("3.4.2", pytestconfig, tmp_path_factory, ROOMY)
     harness, mark = YarnHarness(lab, tmp_path), tmp_path / "long"
     (tmp_path / "train.py").write_text(TRAIN.format(mark=mark))
     put_in_hdfs(harness, "/user/ann/train.py", (tmp_path / "train.py").read_bytes())

@@ -20,7 +20,7 @@ import requests
 from horae.job_form import JobForm
 from horae.port import JobState, attend
 from tests.contract.waiting import patiently, wait_for
-from tests.real.hadoop import YarnHarness, cluster_of
+from tests.real.hadoop import ROOMY, YarnHarness, cluster_of
 from tests.yarn_bridge.submarine import samples
 from tests.yarn_bridge.submarine.checkout import checkout
 from yarn_bridge.adapter import YarnCluster
@@ -49,12 +49,6 @@ sleep() { [ "$1" = 2m ] || command sleep "$@"; }
 """
 #: Its launch command is no shell's: a `;` is missing before `then`. It failed with Submarine, and fails here.
 BROKEN = {"RunningDistributedThchs30KaldiJobs.md:73"}
-SETTINGS = {
-    "yarn.nodemanager.resource.memory-mb": "1048576",
-    "yarn.nodemanager.resource.cpu-vcores": "1024",
-    "yarn.scheduler.maximum-allocation-mb": "1048576",
-    "yarn.scheduler.maximum-allocation-vcores": "1024",
-}
 AT_ONCE = 4
 
 
@@ -110,7 +104,7 @@ class Shop:
 
 @pytest.fixture
 def shop(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[Shop]:
-    harness = YarnHarness(cluster_of("3.4.2", pytestconfig, tmp_path_factory, SETTINGS), tmp_path)
+    harness = YarnHarness(cluster_of("3.4.2", pytestconfig, tmp_path_factory, ROOMY), tmp_path)
     made = Shop(harness, tmp_path)
     yield made
     made.port.close()
