@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -171,17 +171,23 @@ def _two_sorts(run: Run, points: Sequence[Point]) -> bool:
     """Whether one process tells several losses of each position, always the same of them the higher: of two networks,
     or of training and held-out data. Ranks differ now this way and now that. What an epoch is so far may fall from line
     to line, so that there only one that rises is another's."""
-    cells: dict[tuple[object, object], list[float]] = defaultdict(list)
-    for p in points:
-        if p.rank is None and p.trial is None and not p.from_bar:
-            cells[p.epoch, p.iteration].append(p.losses[0].value)
-    told = [cell for cell in cells.values() if len(cell) == 2 and min(cell) > 0]
-    if len(told) < FEWEST_SORTED or len(told) < SORTED * len(cells) or (run.ranks or 1) > 1:
+    told = _in_twos(points)
+    if (run.ranks or 1) > 1 or not told:
         return False
     apart = [b / a for a, b in told]
     rises = sum(share >= APART for share in apart) >= SORTED * len(told)
     falls = sum(share <= 1 / APART for share in apart) >= SORTED * len(told)
     return rises or (falls and not _so_far(run, points[0]))
+
+
+def _in_twos(points: Sequence[Point]) -> list[list[float]]:
+    """The losses of each position where nearly all have two of one process; else nothing."""
+    cells: dict[tuple[object, object], list[float]] = defaultdict(list)
+    for p in points:
+        if p.rank is None and p.trial is None and not p.from_bar:
+            cells[p.epoch, p.iteration].append(p.losses[0].value)
+    told = [cell for cell in cells.values() if len(cell) == 2 and min(cell) > 0]
+    return told if len(told) >= max(FEWEST_SORTED, SORTED * len(cells)) else []
 
 
 def tells_two_sorts(run: Run) -> bool:
@@ -282,7 +288,15 @@ def curve_of(values: Iterable[tuple[float | None, int | None, float]]) -> tuple[
             cell.clear()
         # Without a prefix each line counts as a rank of its own; with one, a rank's last word counts.
         cell[pass_no, rank, len(cell) if rank is None else 0] = value
-    return tuple((at, fmean(cells[at].values())) for at in sorted(cells))
+    return tuple((at, _mean(cells[at].values())) for at in sorted(cells))
+
+
+def _mean(values: Collection[float]) -> float:
+    """The mean, also of numbers whose sum is none."""
+    try:
+        return fmean(values)
+    except (OverflowError, ValueError):
+        return sum(value / len(values) for value in values)
 
 
 def accuracy_curve(run: Run) -> Curve | None:

@@ -80,8 +80,9 @@ class Timing:
 def timing(run: Run) -> Timing:
     """Everything a run tells about time. Fields are None where the log does not tell."""
     epoch, apart = epoch_time(run), torn(run)
-    refuted = "" if epoch is None else epoch_refuted(run, epoch)
-    epoch = None if refuted else epoch
+    said = [f"{apart[0]:.4g} s and {apart[1]:.4g} s are told of each step: neither is used"] if apart else []
+    if epoch is not None and (refuted := epoch_refuted(run, epoch)):
+        epoch, said = None, [*said, refuted]
     found: dict[TimeSource, list[Sample]] = {
         "printed": [] if apart else printed(run),
         "throughput": from_throughput(run),
@@ -91,8 +92,6 @@ def timing(run: Run) -> Timing:
     }
     levels = {source: _level(samples) for source, samples in found.items() if samples}
     throughput = throughput_summary(run)
-    said = [f"{apart[0]:.4g} s and {apart[1]:.4g} s are told of each step: neither is used"] if apart else []
-    said += [refuted] if refuted else []
     if not levels:
         return Timing(epoch=epoch, throughput=throughput, warnings=tuple(said))
     elapsed = from_elapsed(run, bar=next(iter(levels)) == "bar")

@@ -26,6 +26,7 @@ FALLS = 0.25  #: of the lines on which a time since a beginning may be lower tha
 FEWEST_EPOCHS = 3  #: intervals between the stamps of epochs by which a time of an epoch is judged
 PARTLY = 4.0  #: so many times the training of an epoch an epoch may take, with all else that it holds
 MINUTE_S = 60.0  #: stamps may be of whole minutes
+LEAST = 1e-9  #: positions nearer to each other are one
 SHORTEST_S, LONGEST_S = 1e-9, 1e9  #: no iteration and no epoch is shorter or longer: such a number is of something else
 GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
 
@@ -61,9 +62,9 @@ def _by_position(run: Run, rows: Iterable[tuple[Point, float]]) -> list[Sample]:
     if not ordered:
         return []
     steps = [1.0] + [b - a for (a, _, _), (b, _, _) in pairwise(ordered)]
-    typical = median([s for s in steps[1:] if s > 0] or [1.0])
+    typical = median([s for s in steps[1:] if s > LEAST] or [1.0])
     return [
-        Sample(at, seconds, step if 0 < step <= typical else typical, line)
+        Sample(at, seconds, step if LEAST < step <= typical else typical, line)
         for (at, seconds, line), step in zip(ordered, steps, strict=True)
     ]
 
@@ -219,7 +220,7 @@ def _joined(run: Run, known: Sequence[tuple[float, float, Point]], least: float)
             start = now
             continue
         steps, seconds = now[0] - start[0], now[1] - start[1]
-        if steps > 0 and seconds >= least and _can_be(seconds / steps):
+        if steps > LEAST and seconds >= least and _can_be(seconds / steps):
             samples.append(Sample(now[0], seconds / steps, steps, now[2].line))
             start = now
     return samples

@@ -143,9 +143,7 @@ def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None)
     bar = _BAR.search(body) is not None
     name_counters(marks, body, bar)
     opening = _opening(marks, canonical, start)
-    side = opening_side(opening) or closing_side(body) or _side_of_values(marks)
-    if bar and _EVALUATES.match(opening):
-        side = "validation"  # of the training set too
+    side = _side(opening, body, marks, bar)
     fields = [f for m in marks for f in fields_of(m, bar)]
     if not bar and _EPOCH_DONE.search(body):
         fields = [replace(f, what="epoch_time") if f.what in TIMES else f for f in fields]
@@ -210,6 +208,13 @@ def _begins_with_seconds(first: Mark, fields: list[Field]) -> bool:
         "seconds",
     )
     return timed and any(f.what in ("loss", "accuracy") for f in fields)
+
+
+def _side(opening: str, body: str, marks: list[Mark], bar: bool) -> str:
+    """The side that a line's words say, or the names of its values."""
+    if bar and _EVALUATES.match(opening):
+        return "validation"  # of the training set too
+    return opening_side(opening) or closing_side(body) or _side_of_values(marks)
 
 
 def _side_of_values(marks: list[Mark]) -> str:

@@ -157,10 +157,8 @@ class _Walk:
             return
         verb = bare in ("is", "was", "are")
         mark.separated = verb or left.rstrip(" \"'[(").endswith((":", "="))
-        if self.listed and bare.endswith(","):
-            left, mark.separated = left.rstrip(" ,"), True
-        elif bare.endswith(">") and (arrow := _ARROW.search(left)):
-            left, mark.separated = left[: arrow.start()], True
+        if name := self._before_a_sign(left):
+            left, mark.separated = name, True
         alone = end == len(self.canonical) or not right.rstrip().endswith("|")  # else it is one column of many
         key = self._key(mark, "" if verb else key_of(left) or (_of_cell_before(left) if alone else ""))
         _name(mark, key, left, self.words, right[used:])
@@ -169,6 +167,13 @@ class _Walk:
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
             self.pending = self._left_by(key)
         self.marks.append(mark)
+
+    def _before_a_sign(self, left: str) -> str:
+        """What stands before a comma in a list of names and values, or before an arrow; "" where neither does."""
+        if self.listed and left.rstrip().endswith(","):
+            return left.rstrip(" ,")
+        arrow = _ARROW.search(left) if left.rstrip().endswith(">") else None
+        return "" if arrow is None else left[: arrow.start()]
 
     def _left_by(self, key: str) -> str:
         """The words that a counter leaves for the value behind it: `loss at step`, `loss in epoch 1 iteration`."""

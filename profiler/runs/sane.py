@@ -110,8 +110,8 @@ def is_silent(run: Run) -> bool:
 
 
 def _measures(p: Point) -> bool:
-    held = p.validation_losses or p.validation_accuracies
-    return bool(p.losses or p.accuracies or held or p.throughput or p.step_s or p.step_s_average or p.epoch_s)
+    told = (p.losses, p.accuracies, p.validation_losses, p.validation_accuracies, p.throughput)
+    return any((*told, p.step_s, p.step_s_average, p.epoch_s))
 
 
 def _begins_elsewhere(told: list[Run]) -> bool:

@@ -72,11 +72,7 @@ class Clock:
             elif seconds > 1e11:
                 seconds /= 1e3
             return (seconds, True) if 1e8 < seconds < 1e10 else None
-        if self.form == "dashed":
-            texts = [*texts[:3], ":".join((*texts[3:], "0")[:3])]
-        clock = texts[-1]
-        if self.form == "together":
-            clock = f"{clock[:2]}:{clock[2:4]}:{clock.ljust(6, '0')[4:]}"
+        texts, clock = _with_colons(self.form, texts)
         if clock.count(":") < 2 and self.form == "clock":
             return None
         seconds = duration(clock) if clock.count(":") == 2 else duration(clock) * 60
@@ -88,6 +84,16 @@ class Clock:
             return seconds, False
         days = _days(self.form, self.month, *texts[:-1])
         return (seconds, False) if days is None else (days * 86400.0 + seconds, True)
+
+
+def _with_colons(form: str, texts: list[str]) -> tuple[list[str], str]:
+    """The numbers of a stamp, of which the last is the time of day, and that time."""
+    if form == "dashed":
+        texts = [*texts[:3], ":".join((*texts[3:], "0")[:3])]
+    clock = texts[-1]
+    if form == "together":
+        clock = f"{clock[:2]}:{clock[2:4]}:{clock.ljust(6, '0')[4:]}"
+    return texts, clock
 
 
 @lru_cache(maxsize=256)

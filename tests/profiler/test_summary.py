@@ -126,3 +126,18 @@ def test_an_epoch_below_one_iteration_times_none(seconds: float) -> None:
     )
     assert summary.iteration_time is None
     json.dumps(summary.to_json(points=True), allow_nan=False)
+
+
+def test_of_losses_whose_sum_is_no_number_the_mean_is_one() -> None:
+    """Four of forty seeds found it: ranks that diverged print what no sum holds."""
+    made = run([point(line, iteration=1.0 + line // 2, loss=1.7e308) for line in range(2, 6)])
+    summary = summarise(made)
+    assert summary.loss is not None and summary.loss.last[1] == 1.7e308
+    json.dumps(summary.to_json(points=True), allow_nan=False)
+
+
+def test_positions_as_near_as_numbers_can_be_weigh_no_mean() -> None:
+    """A weight that near to nothing made the mean of two times 0."""
+    made = [point(i, epoch=at, step_s_average=s) for i, (at, s) in enumerate([(0.0, 1.0), (5e-324, 0.5)], 1)]
+    time = summarise(run([point(0), *made], scope="run")).iteration_time
+    assert time is None or time.mean > 0
