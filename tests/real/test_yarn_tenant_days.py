@@ -128,7 +128,10 @@ def test_what_others_may_do_to_a_job(harness: YarnHarness) -> None:
         return found.id
 
     # Its owner moves it to another queue: it runs on where it is.
-    port.manager.move(application(), "default", owner="horae")
+    moved = port.manager.http.ask(
+        "PUT", f"/ws/v1/cluster/apps/{application()}/queue", owner="horae", json={"queue": "default"}
+    )
+    moved.check("moving it")
     cluster.until("it is moved", lambda: port.manager.app(application()).queue == "root.default")
     cluster.wait_progress(job, 5)
     assert (cluster.job(job).state, workers(port, job)) == (JobState.RUNNING, kept)

@@ -265,7 +265,7 @@ class MemoryYarn:
         if self.refuse is not None:
             raise self.refuse
         self.bodies.append(body)
-        parts = {each["name"]: Component(each["name"], "STABLE", 0, (), (), asked(each)) for each in body["components"]}
+        parts = {each["name"]: Component(each["name"], "STABLE", 0, (), asked(each)) for each in body["components"]}
         nodes = {name: f"n{index + 1}" for index, name in enumerate(sorted(parts))}
         self.where = nodes
         self.calls["create"] += 1
