@@ -122,7 +122,7 @@ def keras_run(style: str, tmp_path: Path, terminal: bool = False) -> Watched:
 
 
 def agrees(found: Watched) -> None:
-    """Steps against the median step; where the log has means over epochs only, against those."""
+    """Steps against the median of those that the log tells of; where it has means over epochs only, against those."""
     recorded = found.recorded
     if recorded.get("epochs"):
         steps = len(recorded["seconds"]) / len(recorded["epochs"])

@@ -1,7 +1,8 @@
 """A real DDP training over gloo that prints as PyTorch programs usually do and records what it really did.
 
 Started by torch.distributed.run. Only torch and the standard library; written for torch 1.13.
-`--record FILE`: rank 0 leaves {"seconds": [..], "losses": [[position, loss], ..], "world": n} there.
+`--record FILE`: rank 0 leaves {"seconds": [..], "losses": [[position, loss], ..], "world": n} there, the seconds as the
+log tells of them: of single steps, or the means of those between two lines. On a busy machine they differ.
 """
 
 import argparse
@@ -63,6 +64,14 @@ def logged(epoch, k, n, meters, window):
     logging.info("step %d/%d loss %.4f lr 0.1", epoch * n + k, window["total"], meters["loss"].value)
 
 
+def told(style, epoch, k, window):
+    """The seconds of a step that this line tells of, itself or by its stamp; [] where it tells of none."""
+    if style == "imagenet":
+        return window["seconds"][-1:]
+    began = k == 0 and (epoch == 0 or style == "word-lm")
+    return [] if began else [sum(window["seconds"]) / len(window["seconds"])]
+
+
 STYLES = {"imagenet": imagenet, "mnist": mnist, "word-lm": word_lm, "logged": logged}
 
 
@@ -99,12 +108,12 @@ def main():
             now = time.perf_counter()
             meters["time"].update(now - end)
             meters["loss"].update(loss.item())
-            seconds.append(now - end)
             window["seconds"].append(now - end)
             window["losses"].append(loss.item())
             end = now
             if k % options.every == 0 and (rank == 0 or everyone):
                 STYLES[options.style](epoch, k, options.steps, meters, window)
+                seconds += told(options.style, epoch, k, window)
                 if k or options.style != "word-lm":
                     losses.append([epoch * options.steps + k, loss.item()])
                 window["seconds"], window["losses"] = [], []
