@@ -74,7 +74,7 @@ hand_back() {
   $3 + 0 == 0 && ($2 == "RUNNING" || $2 == "CONFIGURING" || $2 == "SUSPENDED") { printf "release %s\n", $1 }
   END { if (left != "") print "release-all.sh: left held, by their owners or an administrator: " left > "/dev/stderr" }
 ') || return
-  printf '%s\n' "$orders" | scontrol > /dev/null
+  [ -z "$orders" ] || printf '%s\n' "$orders" | scontrol > /dev/null
 }
 # A job that starts or ends between the look and its update makes scontrol fail; the next look does not find it waiting.
 hand_back || { sleep 1; hand_back; } || { sleep 2; hand_back; }
