@@ -204,19 +204,23 @@ def test_a_job_that_runs_is_not_stopped_for_a_shape_that_its_queue_gives_no_more
     assert site.look().state is JobState.RUNNING
 
 
-def test_no_node_is_blamed_for_an_application_master_that_gets_no_container(site: Site) -> None:
-    """Its queue's share for them was used up, and the GPUs of its nodes were kept from everybody, longer each time."""
-    site.yarn.app_state, site.yarn.room = "ACCEPTED", {"n1": 0}
-    site.yarn.diagnostics = "Queue's AM resource limit exceeded."
+def without_master(site: Site, diagnostics: str) -> str:
+    """What is told of a job whose application master got no container in time; YARN says these `diagnostics`."""
+    site.yarn.app_state, site.yarn.room, site.yarn.diagnostics = "ACCEPTED", {"n1": 0}, diagnostics
     site.port.submit("job", SPEC)
     site.port.start("job", {"n1": 2}, 1)
     site.look()
     site.now_s += 130.0
     seen = site.look()
     assert seen.blocked is not None
-    assert (
-        "YARN says: Queue's AM resource limit exceeded.; horae is offered 0 GPUs in all for 60 s" in seen.blocked.text
-    )
+    told: str = seen.blocked.text
+    return told
+
+
+def test_no_node_is_blamed_for_an_application_master_that_gets_no_container(site: Site) -> None:
+    """Its queue's share for them was used up, and the GPUs of its nodes were kept from everybody, longer each time."""
+    told = without_master(site, "Queue's AM resource limit exceeded.")
+    assert "YARN says: Queue's AM resource limit exceeded.; horae is offered 0 GPUs in all for 60 s" in told
     now = attend(site.port)
     assert ([each.foreign for each in now.nodes], now.caps) == ([0, 0], {"horae": 0})
 
@@ -224,18 +228,9 @@ def test_no_node_is_blamed_for_an_application_master_that_gets_no_container(site
 def test_an_application_master_behind_nodes_kept_for_others_is_told_so(site: Site) -> None:
     site.yarn.tree = site.yarn.scheduler()
     site.yarn.tree["queues"]["queue"].append({"queueName": "other", "reservedContainers": 2})
-    site.yarn.app_state, site.yarn.room = "ACCEPTED", {"n1": 0}
-    site.yarn.diagnostics = "waiting for resources to be assigned for AM"
-    site.port.submit("job", SPEC)
-    site.port.start("job", {"n1": 2}, 1)
-    site.look()
-    site.now_s += 130.0
-    seen = site.look()
-    assert seen.blocked is not None
-    assert (
-        "assigned for AM; YARN keeps nodes for containers that wait: 2 of root.other; horae is offered 0 GPUs in all"
-        in seen.blocked.text
-    )
+    told = without_master(site, "waiting for resources to be assigned for AM")
+    kept = "YARN keeps nodes for containers that wait: 2 of root.other"
+    assert f"assigned for AM; {kept}; horae is offered 0 GPUs in all" in told
 
 
 def test_a_queue_that_may_have_all_memory_and_few_gpus_is_at_100_per_cent_and_limited() -> None:
