@@ -17,10 +17,12 @@ LIST = "gpus=2,nodes=1,shape=own,beside=raw/old,list=gpu/raw/old|"
 
 
 def handed_back(folder: Path, squeue: str) -> tuple[int, list[str]]:
-    """The script's exit code, and what scontrol was told."""
-    commands, told = folder / "bin", folder / "told"
+    """The script's exit code, and what scontrol was told. It ends with 1 at a blank line, as the real one does, and in
+    silence; and where there is a file `starts` in the folder, which it takes away."""
+    commands, told, starts = folder / "bin", folder / "told", folder / "starts"
     commands.mkdir()
-    for name, text in {"squeue": squeue, "scontrol": f'[ "$1" = show ] || cat >> {told}'}.items():
+    scontrol = f'[ "$1" = show ] || {{ cat >> {told}; ! rm {starts} 2>/dev/null && ! grep -qx "" {told}; }}'
+    for name, text in {"squeue": squeue, "scontrol": scontrol}.items():
         (commands / name).write_text(f"#!/bin/sh\n{text}\n")
         (commands / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
@@ -72,3 +74,14 @@ def test_a_list_of_partitions_is_whole_again_and_a_hold_there_is_others(tmp_path
 def test_where_the_jobs_cannot_be_read_it_says_so_by_its_exit_code(tmp_path: Path) -> None:
     code, told = handed_back(tmp_path, f"echo '{PARKED}'; exit 1")
     assert (code != 0, told) == (True, [])
+
+
+def test_where_nothing_waits_there_is_nothing_to_do_and_all_is_well(tmp_path: Path) -> None:
+    assert handed_back(tmp_path, f"echo '{STRANGER}'") == (0, [])
+
+
+def test_a_job_that_starts_between_the_look_and_its_update_is_not_looked_for_again(tmp_path: Path) -> None:
+    (tmp_path / "starts").touch()
+    runs = PARKED.replace("PENDING", "RUNNING")
+    squeue = f"[ -e {tmp_path}/starts ] && echo '{PARKED}' || echo '{runs}'"
+    assert handed_back(tmp_path, squeue) == (0, ["update jobid=7 StartTime=now"])
