@@ -16,7 +16,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from horae.local.keeping import Keeper
 from horae.local.launch import Launcher, as_root, own_hands
 from horae.local.options import LocalOptions
 from horae.local.records import Record, Records
+from horae.local.upkeep import Upkeep, despite
 from horae.machine_gpus import Use
 from horae.port import (
     Capabilities,
@@ -44,14 +45,12 @@ from horae.port import (
     Never,
     Observation,
     ObservedJob,
+    PortError,
     TryLater,
 )
 from horae.spec import JobSpec
-from horae.untrusted import FromUser, Unbelievable
+from horae.untrusted import Unbelievable
 from policy.model import Allocation, Health, Seconds
-
-#: What a supervisor may take beyond the grace of a request, to end its gang and say so, before all is killed.
-PRESS_S = 10.0
 
 
 class LocalCluster:
@@ -78,9 +77,10 @@ class LocalCluster:
         slots = {name: options.slots(node) for name, node in self._nodes.items()}
         self._records = Records(self._books, self._folders, slots)
         self._launcher = Launcher(options, self._hands)
-        self._keeper = Keeper(self._folders, self._books, options.keep_s)
+        keeper = Keeper(self._folders, self._books, options.keep_s)
+        self._upkeep = Upkeep(self._books, self._folders, self._records, self._hands, self._launcher.owner, keeper)
         self._use = Use() if options.devices else None
-        self._overdue: dict[JobId, tuple[int, float]] = {}  #: start, and when all of it is killed
+        self._token: str | None = None  #: our claim
         self._living: set[JobId] = set()  #: as the last look saw them
         self._ends = 0  #: noticed since
 
@@ -98,16 +98,13 @@ class LocalCluster:
         with self._mutex, _reading():
             records = self._records.scan()
             health = self._health()
-            records = [self._settled(self._pressed(self._struck(record, health))) for record in records]
             self._living = {record.id for record in records if record.lives}
-            gone = set(self._keeper.clear(records))
-            records = [record for record in records if record.id not in gone]
             foreign: dict[str, int] = {}
             for record in records:
                 if record.released:
                     for node, gpus in record.allocation.items():
                         foreign[node] = foreign.get(node, 0) + gpus
-            claim = read_bytes(str(self._state / "claim"), 4096)
+            claim = self._claim()
             return Observation(
                 now_s=time.time(),
                 nodes=tuple(
@@ -115,8 +112,9 @@ class LocalCluster:
                     for node in self._options.nodes
                 ),
                 jobs=tuple(self._using(record) for record in records if not record.released),
-                claim=None if claim is None else claim.decode(errors="replace").strip(),
+                claim=claim,
                 notes=tuple(record.trouble for record in records if record.trouble),
+                due=tuple(self._upkeep.due(records, health)) if claim is not None and claim == self._token else (),
             )
 
     def noticed(self) -> int:
@@ -146,6 +144,11 @@ class LocalCluster:
     def claim(self, token: str) -> None:
         with _mending("cannot write the claim"):
             write_mark(str(self._state / "claim"), token.encode() + b"\n")
+            self._token = token
+
+    def _claim(self) -> str | None:
+        found = read_bytes(str(self._state / "claim"), 4096)
+        return None if found is None else found.decode(errors="replace").strip()
 
     def heartbeat(self) -> None:
         with _mending("cannot write the heartbeat"):
@@ -172,7 +175,7 @@ class LocalCluster:
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         with self._mutex, _mending(f"cannot start job {job}"):
-            record = self._settled(self._known(job))
+            record = self._upkeep.settled(self._known(job))
             with self._books.changing():
                 self._start(self._records.one(job) or record, allocation, epoch)
 
@@ -205,7 +208,7 @@ class LocalCluster:
                 return
             book = self._change(job, lambda book: replace(book, grace_s=max(grace_s, 0.0)))
             # Where its folder does not take the request, the signal asks all the same, and in the end it is killed.
-            with _despite():
+            with despite():
                 self._folders.ask_stop(job, book.epoch, grace_s)
             self._hands.signal(job, signal.SIGUSR1)
 
@@ -215,7 +218,7 @@ class LocalCluster:
             if record.book is None or record.cancelled or (record.job_state.ended and not record.lives):
                 return
             self._change(job, lambda book: replace(book, cancelled=True))
-            with _despite():
+            with despite():
                 self._folders.ask_cancel(job)
             self._hands.signal(job, signal.SIGUSR1)
 
@@ -232,6 +235,18 @@ class LocalCluster:
         with self._mutex, _mending(f"cannot note why job {job} waits"):
             self._known(job)
             self._folders.reason(job, text)
+
+    def follow_up(self, jobs: Collection[JobId]) -> dict[JobId, PortError]:
+        failed: dict[JobId, PortError] = {}
+        with self._mutex:
+            ours = self._token is not None and self._claim() == self._token
+            for job in jobs if ours else ():
+                try:
+                    with _mending(f"cannot see to job {job}"):
+                        self._upkeep.see_to(job, self._health())
+                except PortError as error:
+                    failed[job] = error
+        return failed
 
     def close(self) -> None:
         self._hands.close()
@@ -285,94 +300,11 @@ class LocalCluster:
         self._launcher.start(record.id, spec, state, lock)
 
     def _change(self, job: JobId, how: Callable[[Book], Book]) -> Book:
-        """Note something in a job's book, on top of what others noted. Raises OSError, Unbelievable, Never."""
+        """Note something in a job's book, on top of what others noted. Raises OSError, Unbelievable."""
         with self._books.changing():
-            book = self._books.read(job)
-            if book is None:
-                raise Never(f"there is no job {job}")
-            changed = how(book)
+            changed = how(self._books.read(job) or self._records.older(job))
             self._books.write(job, changed)
             return changed
-
-    # --- healing ------------------------------------------------------------------------------------------
-
-    def _settled(self, record: Record) -> Record:
-        """The end of a start is noted in its book once nothing of it lives; from then on its owner cannot change it.
-
-        One whose supervisor died without a word is lost, and what it left is killed.
-        """
-        if record.book is None or record.final or record.lives:
-            return record
-        lock = self._books.take_lock(record.id)
-        if lock is None:
-            return record
-        try:
-            # Under the lock once more: it may have ended in order, or another arbiter have seen to it, since the look.
-            book = self._books.read(record.id)
-            if book is None or book.epoch != record.epoch or book.final:
-                return self._records.one(record.id) or record
-            record = self._records.account_of(replace(record, book=book), book)
-            end = self._end(record, book)
-            try:
-                self._change(record.id, lambda book: replace(book, end=end))
-            except OSError as error:
-                # Without room for the note the job still shows the same, only less shortly.
-                return replace(record, book=replace(book, end=end), trouble=f"{record.folder}: {error.strerror}")
-            self._books.free(record.id)
-            with _despite():
-                if end is not record.said:
-                    self._folders.tell_end(record.id, end)
-        except Unbelievable as odd:
-            return replace(record, trouble=str(odd))
-        finally:
-            os.close(lock)
-        return self._records.one(record.id) or record
-
-    def _end(self, record: Record, book: Book) -> Account:
-        """How it ended: as its supervisor said. Else it is lost, and what it left is killed."""
-        said = record.said
-        if said is not None and said.final and said.state != State.LOST:
-            return said
-        self._kill_marked(record)
-        last = said or book.last or Account(book.epoch, State.LOST)
-        return replace(
-            last,
-            epoch=book.epoch,
-            state=State.CANCELLED if book.cancelled else State.LOST,
-            since_s=time.time(),
-            exit_code=None,
-            native=FromUser("its supervisor died"),
-        )
-
-    def _pressed(self, record: Record) -> Record:
-        """What was asked to leave and has not, long after its grace: all of it is killed, whatever its folder says."""
-        book = record.book
-        if book is None or not record.lives or (not book.cancelled and book.grace_s is None):
-            self._overdue.pop(record.id, None)
-            return record
-        # Counted from the first look that shows the request: a clock that was set must not shorten anybody's grace.
-        until = time.monotonic() + PRESS_S + (0.0 if book.cancelled else book.grace_s or 0.0)
-        epoch, known = self._overdue.get(record.id, (book.epoch, until))
-        until = min(known, until) if epoch == book.epoch else until
-        self._overdue[record.id] = (book.epoch, until)
-        if time.monotonic() >= until:
-            self._kill(record)
-        return record
-
-    def _struck(self, record: Record, health: Mapping[str, Health]) -> Record:
-        """A virtual node that is down takes what runs there with it."""
-        if record.lives and any(health.get(node) is Health.DOWN for node in record.allocation):
-            self._kill(record)
-        return record
-
-    def _kill(self, record: Record) -> None:
-        """Its keeper kills all below it. Where that is gone: its owner's processes that carry the job's mark."""
-        if not self._hands.signal(record.id, signal.SIGUSR2):
-            self._kill_marked(record)
-
-    def _kill_marked(self, record: Record) -> None:
-        if record.book is not None:
-            self._hands.kill_left(record.id, self._launcher.owner(record.book.spec))
 
     def _health(self) -> dict[str, Health]:
         """Nodes that are not up."""
@@ -411,18 +343,6 @@ def _mending(what: str) -> Iterator[None]:
         elif error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
             raise TryLater(f"{what}: {error}", retry_after_s=5.0) from error
         raise FixConfiguration(f"{what}: {error}", remedy) from error
-
-
-@contextmanager
-def _despite() -> Iterator[None]:
-    """What a job's folder does not take is not needed."""
-    try:
-        yield
-    except (Unbelievable, FileNotFoundError):
-        return
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
 
 
 @contextmanager

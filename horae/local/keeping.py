@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from urllib.parse import unquote, urlsplit
 
 from horae.elastic.supervisor.run import checkpoint_url
@@ -38,28 +39,19 @@ class Keeper:
         self._shown: dict[JobId, float] = {}  #: since when this process shows the end
         self._next = 0.0
 
-    def clear(self, records: Iterable[Record]) -> list[JobId]:
-        """Throw away what is due; the jobs whose folders are gone. Raises OSError."""
+    def due(self, records: Sequence[Record]) -> list[JobId]:
+        """Whose folders may be thrown away now. Raises OSError."""
         now = time.monotonic()
         if self._keep_s is None or now < self._next:
             return []
-        records = list(records)
         self._next = now + min(LOOK_S, self._keep_s)
         due = self._due(records, now, self._keep_s)
-        if not due:
-            return []
-        needed = {path for r in records for path in _paths(r)}
-        gone: list[JobId] = []
-        for record in due:
-            if len(gone) == MOST:
-                break
-            if self._mine(record, needed) and self._remove(record):
-                gone.append(record.id)
-        return gone
+        needed = {path for r in records for path in _paths(r)} if due else set()
+        return list(islice((record.id for record in due if self._mine(record, needed)), MOST))
 
     def _due(self, records: Sequence[Record], now: float, keep_s: Seconds) -> list[Record]:
         """Those that ended so long ago, and whose end was shown."""
-        over = [r for r in records if r.job_state.ended and r.final and not r.lives and not r.trouble]
+        over = [record for record in records if is_over(record)]
         self._shown = {r.id: self._shown.get(r.id, now) for r in over}
         old_s, shown_s = time.time() - keep_s, min(SHOWN_S, keep_s)
         return [r for r in over if _ended_s(r) <= old_s and now - self._shown[r.id] >= shown_s]
@@ -73,16 +65,21 @@ class Keeper:
         except Unbelievable:
             return False
 
-    def _remove(self, record: Record) -> bool:
-        lock = self._books.take_lock(record.id)
+    def remove(self, record: Record) -> None:
+        """Throw its folder away, unless it came to life. Raises OSError."""
+        lock = self._books.take_lock(record.id) if is_over(record) else None
         if lock is None:
-            return False
+            return
         try:
             self._folders.clear(record.id)
             self._books.forget(record.id)
         finally:
             os.close(lock)
-        return True
+
+
+def is_over(record: Record) -> bool:
+    """It ended for good, and that is noted."""
+    return record.job_state.ended and record.final and not record.lives and not record.trouble
 
 
 def _ended_s(record: Record) -> Seconds:

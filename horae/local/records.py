@@ -4,7 +4,7 @@ A book changes only when the arbiter acts, so a scan looks at the time of each a
 tick two changes can carry one time: a book read that soon after it changed is read again next time.) Whether a
 supervisor lives is not in any file; it is asked of the lock, and only for jobs that have not ended. Only then is the
 job's own folder looked at, which is its owner's: what cannot be believed there leaves the last word that could be,
-and the job says why.
+and the job says why. Reading writes nothing: an end shows before it is noted in the book (upkeep.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from horae.local.account import Account
 from horae.local.books import Book, Books
 from horae.local.jobfolders import JobFolders
 from horae.port import JobId, JobState, ObservedJob
-from horae.untrusted import Unbelievable
+from horae.untrusted import FromUser, Unbelievable
 from policy.model import EMPTY, Allocation, Seconds
 
 #: A book that changed less than this before it was read may change again with the same time stamp.
@@ -37,6 +37,8 @@ class Record:
     trouble: str = ""
     stamp: tuple[int, int] = (0, 0)
     settled: bool = False  #: the stamp can be relied on
+    kept: bool = True  #: its book is written; else it is made each time of what a version before left
+    over_s: Seconds = 0.0  #: when it was first seen that nothing of the newest start lives
 
     @property
     def epoch(self) -> int:
@@ -69,11 +71,34 @@ class Record:
         """The newest word about it: its end, what its supervisor says, or how the start before ended."""
         if self.book is None:
             return None
-        return self.book.end or self.said or self.book.last
+        return self.end or self.said or self.book.last
+
+    @property
+    def end(self) -> Account | None:
+        """How the newest start ended: as its book says; before that is noted, as its supervisor said. Else it is
+        lost."""
+        book, said = self.book, self.said
+        if book is None or self.lives or book.final:
+            return None if book is None else book.end
+        if self.ended_in_order:
+            return said
+        return replace(
+            said or book.last or Account(book.epoch, State.LOST),
+            epoch=book.epoch,
+            state=State.CANCELLED if book.cancelled else State.LOST,
+            since_s=self.over_s,
+            exit_code=None,
+            native=FromUser("its supervisor died"),
+        )
+
+    @property
+    def ended_in_order(self) -> bool:
+        """Its supervisor said how it ended."""
+        return self.said is not None and self.said.final and self.said.state != State.LOST
 
     @property
     def job_state(self) -> JobState:
-        end = self.book.end if self.book is not None else None
+        end = self.end
         if self.lives:
             word = self.said.state if self.said is not None else State.STARTING
             # A start whose supervisor has not written yet, or an end whose lock is not free yet.
@@ -109,8 +134,7 @@ class Record:
         return max(min(told_s, time.time()), self.book.granted_s if self.book is not None else 0.0)
 
     def _exit_code(self, state: JobState) -> int | None:
-        ended = self.book is not None and self.book.end is not None and state is not JobState.LOST
-        return self.account.exit_code if ended and self.account is not None and not state.holds else None
+        return None if self.end is None or state is JobState.LOST or state.holds else self.end.exit_code
 
 
 class Records:
@@ -141,28 +165,36 @@ class Records:
 
     def _refreshed(self, job: JobId, known: Record | None, stamp: tuple[int, int] | None) -> Record:
         if known is None or not known.settled or stamp is None or known.stamp != stamp:
-            begun_ns = time.time_ns()
-            book, trouble = self._book(job)
-            same = known is not None and book is not None and known.epoch == book.epoch
-            known = Record(
-                id=job,
-                folder=self._folders.path_of(job),
-                book=book,
-                said=known.said if same and known is not None else None,
-                trouble=trouble,
-                stamp=stamp or (0, 0),
-                settled=stamp is not None and begun_ns - stamp[0] > _TICK_NS,
-            )
+            known = self._read(job, known, stamp)
         if known.book is None or known.final:
             return replace(known, lives=False)
-        return self.looked_at(known)
+        if self._lives(job, known.book):
+            return self._told(replace(known, lives=True))
+        # Another arbiter may have seen to the end, and to more, since its book was read.
+        known = self._read(job, known, None)
+        if known.book is None or known.final:
+            return replace(known, lives=False)
+        return self.over(known)
 
-    def looked_at(self, record: Record) -> Record:
-        """Whether a start lives and what it says. The lock first, the account after it: what a dying supervisor
-        wrote last is then not missed."""
-        book = record.book
-        assert book is not None
-        return self.account_of(replace(record, lives=self._lives(record.id, book)), book)
+    def over(self, record: Record) -> Record:
+        """A start of which nothing lives. The lock was asked first: what a dying supervisor wrote last is not
+        missed."""
+        return self._told(replace(record, lives=False, over_s=record.over_s or time.time()))
+
+    def _read(self, job: JobId, known: Record | None, stamp: tuple[int, int] | None) -> Record:
+        begun_ns = time.time_ns()
+        book, kept, trouble = self._book(job)
+        found = Record(
+            id=job,
+            folder=self._folders.path_of(job),
+            book=book,
+            trouble=trouble,
+            stamp=stamp or (0, 0),
+            settled=kept and stamp is not None and begun_ns - stamp[0] > _TICK_NS,
+            kept=kept,
+        )
+        same = known is not None and book is not None and known.epoch == book.epoch
+        return replace(found, said=known.said, over_s=known.over_s) if same and known is not None else found
 
     def _lives(self, job: JobId, book: Book) -> bool:
         if not book.older:
@@ -174,12 +206,12 @@ class Records:
         except FileNotFoundError:
             return False
 
-    def account_of(self, record: Record, book: Book) -> Record:
+    def _told(self, record: Record) -> Record:
         """With the newest word of its supervisor that can be believed."""
         said, trouble = record.said, ""
         try:
             found = self._folders.account(record.id)
-            if found is not None and found.epoch == book.epoch:
+            if found is not None and found.epoch == record.epoch:
                 said = found
         except FileNotFoundError as error:
             trouble = f"{error.filename} is missing"
@@ -187,13 +219,14 @@ class Records:
             trouble = str(odd)
         return replace(record, said=said, trouble=trouble)
 
-    def _book(self, job: JobId) -> tuple[Book | None, str]:
-        """Its book; one made of what a version before left in its folder, where there is none."""
+    def _book(self, job: JobId) -> tuple[Book | None, bool, str]:
+        """(its book, whether it is written, what is wrong)."""
         try:
             book = self._books.read(job)
-            if book is None:
-                book = self._folders.older_book(job, self._slots)
-                self._books.write(job, book)
+            return (book, True, "") if book is not None else (self.older(job), False, "")
         except (Unbelievable, FileNotFoundError) as odd:
-            return None, str(odd)
-        return book, ""
+            return None, True, str(odd)
+
+    def older(self, job: JobId) -> Book:
+        """Made of what a version before left in its folder. Raises Unbelievable, OSError."""
+        return self._folders.older_book(job, self._slots)

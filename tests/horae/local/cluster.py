@@ -13,7 +13,7 @@ from horae.elastic.supervisor.processes import kill_marked
 from horae.local.adapter import LocalCluster
 from horae.local.books import Books
 from horae.local.options import parse
-from horae.port import JobState, ObservedJob
+from horae.port import JobState, ObservedJob, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from tests.horae.elastic.exec_job import ROOT, counter, until
@@ -25,6 +25,7 @@ class Cluster:
         self.state = path / "state"
         self.options = parse({"state": self.state, "nodes": "v100:2x2,k80:1x2", **options})
         self.port = LocalCluster(self.options)
+        self.port.claim("tests")
 
     def spec(self, name: str, source: str | None = None, **changes: Any) -> JobSpec:
         """A job whose trainer is `source` (default: counts until it is stopped)."""
@@ -47,7 +48,7 @@ class Cluster:
         return name
 
     def job(self, name: str) -> ObservedJob:
-        return next(job for job in self.port.observe().jobs if job.id == name)
+        return next(job for job in attend(self.port).jobs if job.id == name)
 
     def wait(self, name: str, *states: JobState) -> ObservedJob:
         return self.wait_state(name, *states, log=self.log(name)[-2000:])

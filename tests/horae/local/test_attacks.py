@@ -52,7 +52,9 @@ class Site:
 
     def another(self) -> LocalCluster:
         """Another arbiter."""
-        return LocalCluster(self.cluster.options, self._hands)
+        port = LocalCluster(self.cluster.options, self._hands)
+        port.claim("tests")
+        return port
 
     def submit(self, name: str, *command: str, **changes: Any) -> Path:
         """A job of the user's; its folder."""
@@ -338,7 +340,7 @@ def test_a_request_ends_in_a_kill_whatever_the_job_did(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Its supervisor is stopped, folders stand where requests are written, a process has left session and parents."""
-    monkeypatch.setattr("horae.local.adapter.PRESS_S", 0.3)
+    monkeypatch.setattr("horae.local.upkeep.PRESS_S", 0.3)
     cluster.running("stays", STAYS)
     until("it forked away", lambda: "stays" in cluster.log("stays"))
     everything = tree(cluster, "stays")
@@ -395,7 +397,7 @@ sys.exit("the books can be read")
 @pytest.mark.parametrize("what", ["cancel", "stop"])
 def test_an_owner_keeps_no_gpus_against_a_request(site: Site, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """He makes folders of the requests' names and stops his supervisor."""
-    monkeypatch.setattr("horae.local.adapter.PRESS_S", 0.3)
+    monkeypatch.setattr("horae.local.upkeep.PRESS_S", 0.3)
     folder = site.submit("stays", PYTHON, "-c", "import time; print('runs', flush=True); time.sleep(600)")
     site.port.start("stays", {"v100-1": 2}, 1)
     until("it runs", lambda: "runs\n" in site.cluster.log("stays"))

@@ -10,7 +10,7 @@ import pytest
 
 from horae.local.adapter import LocalCluster
 from horae.local.options import parse
-from horae.port import JobState
+from horae.port import JobState, attend
 from policy.model import BadInput
 from tests.horae.elastic.exec_job import until
 from tests.horae.local.cluster import Cluster
@@ -28,7 +28,9 @@ def ended(cluster: Cluster, name: str, **changes: Any) -> Path:
 
 def again(cluster: Cluster, keep_s: float | None) -> LocalCluster:
     """Another arbiter over the same folder."""
-    return LocalCluster(parse({"state": cluster.state, "nodes": "v100:2x2,k80:1x2", "keep_s": keep_s}))
+    port = LocalCluster(parse({"state": cluster.state, "nodes": "v100:2x2,k80:1x2", "keep_s": keep_s}))
+    port.claim("tests")
+    return port
 
 
 def test_an_ended_jobs_folder_goes_after_its_time(cluster: Cluster) -> None:
@@ -37,18 +39,18 @@ def test_an_ended_jobs_folder_goes_after_its_time(cluster: Cluster) -> None:
     late = again(cluster, 3600.0)
     soon = again(cluster, 0.01)
     for port in (kept, late):
-        assert [j.id for j in port.observe().jobs] == ["a"]
-    until("it is gone", lambda: not soon.observe().jobs)
+        assert [j.id for j in attend(port).jobs] == ["a"]
+    until("it is gone", lambda: not attend(soon).jobs)
     assert not folder.exists()
     assert not list((cluster.state / "jobs").iterdir())
-    assert [j.id for j in late.observe().jobs] == []
+    assert [j.id for j in attend(late).jobs] == []
 
 
 def test_an_end_is_shown_before_its_folder_goes(cluster: Cluster) -> None:
     """An arbiter that was down while the job ended learns of the end all the same."""
     ended(cluster, "a")
     time.sleep(0.05)
-    assert [j.state for j in again(cluster, 0.01).observe().jobs] == [JobState.COMPLETED]
+    assert [j.state for j in attend(again(cluster, 0.01)).jobs] == [JobState.COMPLETED]
 
 
 def test_jobs_that_may_run_again_stay(cluster: Cluster) -> None:
@@ -59,8 +61,8 @@ def test_jobs_that_may_run_again_stay(cluster: Cluster) -> None:
     cluster.wait("stopped", JobState.STOPPED)
     ended(cluster, "over")
     port = again(cluster, 0.01)
-    until("what is over is gone", lambda: len(port.observe().jobs) == 3)
-    assert {j.id for j in port.observe().jobs} == {"runs", "stopped", "waits"}
+    until("what is over is gone", lambda: len(attend(port).jobs) == 3)
+    assert {j.id for j in attend(port).jobs} == {"runs", "stopped", "waits"}
 
 
 @pytest.mark.parametrize("whose", ["its own", "another's"])
@@ -71,7 +73,7 @@ def test_a_folder_with_checkpoints_in_it_stays(cluster: Cluster, whose: str) -> 
         cluster.submit("b", checkpoint=f"file://{inside}")
     ended(cluster, "c")
     port = again(cluster, 0.01)
-    until("another is gone", lambda: "c" not in {j.id for j in port.observe().jobs})
+    until("another is gone", lambda: "c" not in {j.id for j in attend(port).jobs})
     assert folder.exists()
 
 
@@ -80,7 +82,7 @@ def test_a_folder_in_which_somebody_wrote_stays(cluster: Cluster) -> None:
     (folder / "model.pt").write_text("precious")
     ended(cluster, "b")
     port = again(cluster, 0.01)
-    until("the other is gone", lambda: "b" not in {j.id for j in port.observe().jobs})
+    until("the other is gone", lambda: "b" not in {j.id for j in attend(port).jobs})
     assert (folder / "model.pt").read_text() == "precious"
 
 
@@ -90,7 +92,7 @@ def test_a_link_in_a_folder_is_not_followed(cluster: Cluster, tmp_path: Path) ->
     victim.write_text("not yours")
     (folder / "reason").symlink_to(victim)
     port = again(cluster, 0.01)
-    until("it is gone", lambda: not port.observe().jobs)
+    until("it is gone", lambda: not attend(port).jobs)
     assert victim.read_text() == "not yours"
 
 

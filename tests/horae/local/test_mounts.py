@@ -51,7 +51,7 @@ def mounted(over: Path, kind: str) -> Iterator[None]:
 def test_what_is_mounted_in_a_jobs_folder_is_not_entered(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, kind: str, where: str
 ) -> None:
-    monkeypatch.setattr("horae.local.adapter.PRESS_S", 0.3)
+    monkeypatch.setattr("horae.local.upkeep.PRESS_S", 0.3)
     cluster.running("mine", "import time; print('runs', flush=True); time.sleep(600)", {"v100-1": 2})
     cluster.running("other", "import time; time.sleep(600)", {"v100-2": 1})
     over = cluster.state / "jobs" / "mine" / where

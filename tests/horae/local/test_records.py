@@ -21,7 +21,7 @@ from horae.local.adapter import LocalCluster
 from horae.local.books import Books, encode
 from horae.local.jobfolders import JobFolders
 from horae.local.options import parse
-from horae.port import JobState, Never
+from horae.port import JobState, Never, attend
 from horae.spec import JobSpec
 from horae.untrusted import Folder, FromUser
 from policy.model import GpuRange
@@ -143,7 +143,8 @@ def older(tmp_path: Path, state: dict[str, Any] | None, epoch: int) -> tuple[Loc
 
 def test_an_older_job_that_waits_is_taken_over(tmp_path: Path) -> None:
     port, folder = older(tmp_path, None, 0)
-    seen = port.observe().jobs[0]
+    port.claim("tests")
+    seen = attend(port).jobs[0]
     assert (seen.state, seen.epoch, seen.spec and seen.spec.command) == (JobState.QUEUED, 0, ("true",))
     Path(folder.file("spec.json")).write_text("{}")  # from now on what it runs stands elsewhere
     assert LocalCluster(port._options).observe().jobs[0].spec == seen.spec
