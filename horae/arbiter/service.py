@@ -11,14 +11,12 @@ and the cluster say.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
@@ -31,6 +29,7 @@ from horae.arbiter.decide.policy_runner import PolicyRunner, Question, Worker
 from horae.arbiter.decide.snapshot import Apps
 from horae.arbiter.driver import reads_logs
 from horae.arbiter.execute.executor import Executor, Op
+from horae.arbiter.mailbox import PATIENCE_S, Call, Mailbox, Submission
 from horae.arbiter.notify import notify, watchdog_s
 from horae.arbiter.observe.log_profiles import LogProfiles
 from horae.arbiter.observe.measurements import Profiles
@@ -53,8 +52,6 @@ from policy.model import BadInput, Decision, Seconds, Snapshot
 T = TypeVar("T")
 log = structlog.get_logger("horae.arbiter")
 
-#: Requests taken together in one go; more wait for the next, so that results are not starved.
-BATCH = 20_000
 #: After a bug of ours a round is given up and the next one waits this long.
 BUG_PAUSE_S = 30.0
 
@@ -65,19 +62,6 @@ EXPECTED = (BadInput, authority.NotAllowed, NoSuchJob, PortError)
 
 class Bug(Exception):
     """Something of ours went wrong; the log has the details."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Submit:
-    specs: Sequence[JobSpec]
-    caller: Requester
-    answer: Future[tuple[JobId, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    what: Callable[[], Any]
-    answer: Future[Any] | None  #: None: a result that comes back, nobody waits
 
 
 class Arbiter:
@@ -105,13 +89,13 @@ class Arbiter:
         self._core = Core(config, self._journal, models or standard(), apps)
         self._teller = Teller()
         self._commands, self._agents = Commands(self._core), Agents(self._core)
-        self._mail: queue.SimpleQueue[_Submit | _Call | None] = queue.SimpleQueue()
+        self._mail = Mailbox()
         self._tasks: dict[str, queue.SimpleQueue[Callable[[], None] | None]] = {
             "executor": queue.SimpleQueue(),
             "runner": queue.SimpleQueue(),
         }
         self._threads: list[threading.Thread] = []
-        self._stopping, self._closed = threading.Event(), threading.Event()  #: asked to end; nobody reads the mail
+        self._stopping = threading.Event()
         self.ready, self.over = threading.Event(), threading.Event()  #: looked once; will do nothing more
 
     def _spec_of(self, job: JobId) -> JobSpec | None:
@@ -126,6 +110,7 @@ class Arbiter:
             thread = threading.Thread(target=target, args=args, name=f"horae-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
+        self._mail.open()
         if isinstance(self._port, Noticing):
             watch = threading.Thread(target=self._watch_loop, args=(self._port,), name="horae-watch", daemon=True)
             self._threads.append(watch)
@@ -136,15 +121,14 @@ class Arbiter:
         if self._stopping.is_set():
             return
         self._stopping.set()
-        self._mail.put(None)
+        self._mail.close()
         for tasks in self._tasks.values():
             tasks.put(None)
         self._runner.close()
         for thread in self._threads:
             # The core waits for nobody but the disk, and the journal is its own as long as it is there.
             thread.join(None if thread.name == "horae-core" else timeout_s)
-        self._closed.set()
-        self._refuse_mail()
+        self._mail.refuse()
         self._executor.close()
         self._journal.close()
         self.over.set()
@@ -179,7 +163,7 @@ class Arbiter:
     def _alive(self) -> bool:
         """Whether the core takes its mail."""
         try:
-            return self._ask(lambda: True, timeout_s=5.0)
+            return self._mail.ask(lambda: True, timeout_s=5.0)
         except TryLater:  # a disk may hold it up for longer: the watchdog's patience is the site's to say
             return False
 
@@ -189,38 +173,19 @@ class Arbiter:
         self._guarded(self._journal.take_room, None)
         while not self._stopping.is_set():
             self._guarded(lambda: self._follow(self._core.tick()), None)
-            for message in self._mail_batch():
+            wait_s = None
+            if self._core.stage is Stage.IDLE:  # until the next round is due
+                wait_s = max(self._core.next_s() - self._core.now_s(), 0.0)
+            for message in self._mail.batch(wait_s):
                 match message:
-                    case None:
-                        continue  # the loop is over; who asked behind it still gets an answer
                     case list():
                         self._guarded(partial(self._submit, message), None)
-                    case _Call(what, answer):
+                    case Call(what, answer):
                         self._guarded(what, answer)
             if self._core.stage is Stage.OVER:
                 self.over.set()
 
-    def _mail_batch(self) -> list[list[_Submit] | _Call | None]:
-        """What there is in the mailbox; waits for it until the next round is due. Submissions in a row are one."""
-        wait_s = None
-        if self._core.stage is Stage.IDLE:
-            wait_s = max(self._core.next_s() - self._core.now_s(), 0.0)
-        batch: list[_Submit | _Call | None] = []
-        with contextlib.suppress(queue.Empty):
-            batch.append(self._mail.get(timeout=wait_s) if wait_s != 0 else self._mail.get_nowait())
-            while len(batch) < BATCH:
-                batch.append(self._mail.get_nowait())
-        together: list[list[_Submit] | _Call | None] = []
-        for message in batch:
-            if not isinstance(message, _Submit):
-                together.append(message)
-            elif together and isinstance(together[-1], list):
-                together[-1].append(message)
-            else:
-                together.append([message])
-        return together
-
-    def _submit(self, messages: Sequence[_Submit]) -> None:
+    def _submit(self, messages: Sequence[Submission]) -> None:
         """One write to the disk for all of them."""
         try:
             answers = self._commands.submit_all([(m.specs, m.caller) for m in messages])
@@ -279,7 +244,7 @@ class Arbiter:
             except Exception as error:
                 log.exception("a call failed in a way it should not")
                 text = f"{type(error).__name__}: {error}"
-                self._mail.put(_Call(partial(self._core.give_up_round, text, BUG_PAUSE_S), None))
+                self._mail.put(partial(self._core.give_up_round, text, BUG_PAUSE_S))
 
     def _watch_loop(self, port: Noticing) -> None:
         news, wait_s = News(self.config.rounds.debounce_s), SELDOM_S
@@ -292,7 +257,7 @@ class Arbiter:
                 continue  # the rounds come anyway, and say what is wrong
             now_s = time.monotonic()
             if news.settled(seen, now_s, awaited=awaited):
-                self._mail.put(_Call(self._core.told, None))
+                self._mail.put(self._core.told)
             wait_s = news.wait_s(now_s - began_s, awaited=awaited)
 
     def _look(self) -> None:
@@ -308,31 +273,9 @@ class Arbiter:
         self._back(self._core.acted, self._executor.perform(ops, budget_s))
 
     def _back(self, handler: Callable[..., Sequence[Instruction]], *results: Any) -> None:
-        self._mail.put(_Call(lambda: self._follow(handler(*results)), None))
+        self._mail.put(lambda: self._follow(handler(*results)))
 
     # --- requests, from any thread ------------------------------------------------------------------------
-
-    def _ask(self, what: Callable[[], T], timeout_s: Seconds = 60.0) -> T:
-        answer: Future[T] = Future()
-        return self._put(_Call(what, answer), answer, timeout_s)
-
-    def _put(self, message: _Submit | _Call, answer: Future[T], timeout_s: Seconds) -> T:
-        if self._stopping.is_set() or not self._threads:
-            raise TryLater("the arbiter is not running")
-        self._mail.put(message)
-        if self._closed.is_set():  # it came after the last look into the mailbox
-            self._refuse_mail()
-        try:
-            return answer.result(timeout_s)
-        except TimeoutError:
-            raise TryLater(f"the arbiter did not answer within {timeout_s:g} s") from None
-
-    def _refuse_mail(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                message = self._mail.get_nowait()
-                if message is not None and message.answer is not None:
-                    message.answer.set_exception(TryLater("the arbiter is stopping"))
 
     def submit(self, spec: JobSpec, caller: Requester) -> JobId:
         """Acknowledged means journaled. Raises BadInput, NotAllowed, Never, JournalStopped, TryLater."""
@@ -340,25 +283,24 @@ class Arbiter:
 
     def submit_many(self, specs: Sequence[JobSpec], caller: Requester) -> tuple[JobId, ...]:
         """All or none."""
-        answer: Future[tuple[JobId, ...]] = Future()
-        return self._put(_Submit(tuple(specs), caller, answer), answer, 60.0)
+        return self._mail.submit(specs, caller)
 
     def command(self, what: Callable[[Commands], T]) -> T:
         """Ask for anything else. Raises NoSuchJob, BadInput, NotAllowed, TryLater, JournalStopped."""
-        return self._ask(lambda: what(self._commands))
+        return self._mail.ask(lambda: what(self._commands))
 
     def agents(self, what: Callable[[Agents], T]) -> T:
         """Ask what apps' own agents are told. Raises BadInput, NotAllowed, TryLater, JournalStopped."""
-        return self._ask(lambda: what(self._agents))
+        return self._mail.ask(lambda: what(self._agents))
 
     def wake(self) -> None:
         """Something happened in the cluster: look soon."""
-        self._ask(self._core.wake)
+        self._mail.ask(self._core.wake)
 
     # --- questions, from any thread ---------------------------------------------------------------------------
 
     def spec(self, job: JobId) -> JobSpec:
-        return self._ask(lambda: self._record(job).spec)
+        return self._mail.ask(lambda: self._record(job).spec)
 
     def history(
         self, job: JobId | None = None, *, after: int = 0, limit: int | None = None, newest_first: bool = False
@@ -368,7 +310,7 @@ class Arbiter:
 
     def view(self, what: Callable[[Core], T]) -> T:
         """`what(core)`, where the state does not change meanwhile. It only reads and is quick (`horae/views/`)."""
-        return self._ask(lambda: what(self._core))
+        return self._mail.ask(lambda: what(self._core))
 
     def decisions(self, limit: int = 100) -> tuple[Event, ...]:
         """The newest decisions, newest first."""
@@ -376,7 +318,7 @@ class Arbiter:
 
     def decision(self, pool: str) -> Decision | None:
         """The pool's newest decision, whole; None before the first."""
-        return self._ask(lambda: self._core.decisions.get(pool))
+        return self._mail.ask(lambda: self._core.decisions.get(pool))
 
     def snapshot(self, pool: str) -> Snapshot:
         """What the pool's policy would be asked now. Raises TryLater before the first look."""
@@ -390,7 +332,7 @@ class Arbiter:
                 raise TryLater("the cluster was not looked at yet")
             return ask(self._core.ledger, found, self._core.view, self._core.apps).snapshot
 
-        return self._ask(picture)
+        return self._mail.ask(picture)
 
     def hides(self) -> tuple[str, ...]:
         """What the cluster hides of one user's from the others. Nobody has asked it before the first look: then all."""
@@ -406,7 +348,7 @@ class Arbiter:
             authority.may_act_on(caller, record, self.config)
             return record.shown
 
-        if not self._ask(known):
+        if not self._mail.ask(known):
             return LogChunk(b"", offset)
         answer: Future[LogChunk] = Future()
 
@@ -418,7 +360,7 @@ class Arbiter:
 
         self._give("executor", read)
         try:
-            return answer.result(60.0)
+            return answer.result(PATIENCE_S)
         except TimeoutError:
             raise TryLater("the cluster is slow to answer") from None
 
