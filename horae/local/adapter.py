@@ -63,17 +63,10 @@ class LocalCluster:
         self._mutex = Lock()
         self._nodes = {node.name: node for node in options.nodes}
         with _mending(f"cannot use {self._state}"):
-            for folder in (self._state, self._state / "jobs", self._state / "nodes"):
-                folder.mkdir(parents=True, exist_ok=True)
-            for folder in (self._state, self._state / "jobs"):
-                _ours_to_write(folder)
-            self._books = Books(self._state)
-            self._hands = hands or own_hands(self._books, options)
-            self._folders = JobFolders(self._hands)
-            helped = isinstance(self._hands, Asked)
-            note = shared(self._books.path, self._folders.path) if helped or os.geteuid() == 0 else ""
-        alone = "a released job that waits is not started by anybody: there is no other scheduler here"
-        self._notes = (alone, note, "" if helped or options.account is not None else as_root())
+            _usable(self._state)
+        self._books = Books(self._state)
+        self._hands = hands or own_hands(options)
+        self._folders = JobFolders(self._hands)
         slots = {name: options.slots(node) for name, node in self._nodes.items()}
         self._records = Records(self._books, self._folders, slots)
         self._launcher = Launcher(options, self._hands)
@@ -81,6 +74,7 @@ class LocalCluster:
         self._upkeep = Upkeep(self._books, self._folders, self._records, self._hands, self._launcher.owner, keeper)
         self._use = Use() if options.devices else None
         self._token: str | None = None  #: our claim
+        self._prepared = False  #: its folders are there
         self._living: set[JobId] = set()  #: as the last look saw them
         self._ends = 0  #: noticed since
 
@@ -89,14 +83,18 @@ class LocalCluster:
     def capabilities(self) -> Capabilities:
         gpus = sum(node.gpus for node in self._options.nodes)
         kind = "real" if self._options.devices else "virtual"
+        helped = isinstance(self._hands, Asked)
+        with _reading():
+            note = shared(self._books.path, self._folders.path) if helped or os.geteuid() == 0 else ""
+        alone = "a released job that waits is not started by anybody: there is no other scheduler here"
+        notes = (alone, note, "" if helped or self._options.account is not None else as_root())
         return Capabilities(
-            cluster=f"local ({len(self._nodes)} {kind} nodes, {gpus} GPUs)",
-            notes=tuple(filter(None, self._notes)),
+            cluster=f"local ({len(self._nodes)} {kind} nodes, {gpus} GPUs)", notes=tuple(filter(None, notes))
         )
 
     def observe(self) -> Observation:
         with self._mutex, _reading():
-            records = self._records.scan()
+            records = self._records.scan() if self._books.path.exists() else []
             health = self._health()
             self._living = {record.id for record in records if record.lives}
             foreign: dict[str, int] = {}
@@ -143,8 +141,21 @@ class LocalCluster:
 
     def claim(self, token: str) -> None:
         with _mending("cannot write the claim"):
+            self._prepare()
             write_mark(str(self._state / "claim"), token.encode() + b"\n")
             self._token = token
+
+    def _prepare(self) -> None:
+        """The cluster's own folders, before anything is written there. Raises OSError."""
+        if self._prepared:
+            return
+        for folder in (self._state, self._state / "jobs", self._state / "nodes"):
+            folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self._state, self._state / "jobs"):
+            _ours_to_write(folder)
+        self._books.prepare()
+        self._hands.prepare(self._books.path)
+        self._prepared = True
 
     def _claim(self) -> str | None:
         found = read_bytes(str(self._state / "claim"), 4096)
@@ -162,6 +173,7 @@ class LocalCluster:
         data = spec_json.encode(spec)
         self._launcher.check(spec)
         with self._mutex, _mending(f"cannot keep job {job}"):
+            self._prepare()
             record = self._records.one(job)
             if record is not None and record.book is not None:
                 if record.released or record.book.spec != spec:
@@ -309,7 +321,8 @@ class LocalCluster:
     def _health(self) -> dict[str, Health]:
         """Nodes that are not up."""
         found = {}
-        for path in (self._state / "nodes").iterdir():
+        told = self._state / "nodes"
+        for path in told.iterdir() if told.exists() else ():
             word = (read_bytes(str(path), 64) or b"").decode(errors="replace").strip()
             if path.name in self._nodes and word in (Health.DOWN, Health.DRAIN):
                 found[path.name] = Health(word)
@@ -320,6 +333,15 @@ class LocalCluster:
         if record is None or record.released:
             raise Never(f"there is no job {job}")
         return record
+
+
+def _usable(state: Path) -> None:
+    """Raises OSError where it is no folder, and where none can be made."""
+    there = next(path for path in (state, *state.parents) if path.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "is not a folder", str(there))
+    if there != state and not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no folder can be made there", str(there))
 
 
 def _ours_to_write(folder: Path) -> None:

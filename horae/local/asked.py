@@ -58,8 +58,8 @@ class Asked:
     def close(self) -> None:
         """It ends by itself when nobody holds the socket any more."""
 
-    def leftovers(self) -> None:
-        """It did that when it began."""
+    def prepare(self, books: Path) -> None:
+        """That was done as root, before it began."""
 
     def path_of(self, job: str) -> str:
         return str(self.state / JOBS / job)

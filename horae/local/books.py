@@ -109,15 +109,21 @@ def decode(data: bytes, where: str) -> Book:
 
 class Books:
     def __init__(self, state: Path) -> None:
-        """Raises OSError."""
         self.path = state / FOLDER
+        self._lock = state / "start.lock"
+
+    def prepare(self) -> None:
+        """Its folder. Raises OSError."""
         self.path.mkdir(mode=0o700, exist_ok=True)
-        found = self.path.stat()
-        #: Root beside an arbiter with an account of its own (`horae doctor`, say) takes nothing away from it.
-        self._owner = (found.st_uid, found.st_gid) if found.st_uid != os.geteuid() else None
         if self._owner is None:
             self.path.chmod(0o700)  # also where it was there before us
-        self._lock = state / "start.lock"
+
+    @property
+    def _owner(self) -> tuple[int, int] | None:
+        """Whose the folder is, where it is not ours: root beside an arbiter with an account of its own takes nothing
+        away from it."""
+        found = self.path.stat()
+        return (found.st_uid, found.st_gid) if found.st_uid != os.geteuid() else None
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -195,8 +201,9 @@ class Books:
         return fd
 
     def _given(self, fd: int) -> None:
-        if self._owner is not None and os.fstat(fd).st_uid == os.geteuid():
-            os.fchown(fd, *self._owner)
+        owner = self._owner
+        if owner is not None and os.fstat(fd).st_uid == os.geteuid():
+            os.fchown(fd, *owner)
 
     def lives(self, job: JobId) -> bool:
         with Folder.open(self.path) as folder:

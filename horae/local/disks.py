@@ -9,10 +9,12 @@ _QUOTAS = ("usrquota", "uquota", "usrjquota=", "prjquota", "pquota", "quota")
 
 
 def shared(books: Path, jobs: Path) -> str:
-    """A note where users may fill the disk of the arbiter's books; else nothing.
+    """A note where users may fill the disk of the arbiter's books; else, and before both are there, nothing.
 
     Raises OSError.
     """
+    if not books.exists() or not jobs.exists():
+        return ""
     disk = jobs.stat().st_dev
     if books.stat().st_dev != disk or _bounded(disk):
         return ""

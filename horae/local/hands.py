@@ -50,11 +50,18 @@ class Hands:
     """On the jobs of one STATE."""
 
     def __init__(self, state: Path, python: str, environment: Mapping[str, str]) -> None:
-        """`environment`: what every job gets of ours. Raises OSError."""
+        """`environment`: what every job gets of ours."""
         self.state, self._python, self._environment = state, python, dict(environment)
         self._children: list[subprocess.Popen[bytes]] = []
+
+    def prepare(self, books: Path) -> None:
+        """Their folders, with what a version before noted of keepers beside its `books`. Raises OSError."""
         for name, mode in ((JOBS, 0o755), (KEEPERS, 0o700)):
-            (state / name).mkdir(mode=mode, parents=True, exist_ok=True)
+            (self.state / name).mkdir(mode=mode, parents=True, exist_ok=True)
+        with Folder.open(books) as before, self._folder(KEEPERS) as keepers:
+            if before.stat().st_uid == os.geteuid():
+                adopt(before, keepers)
+        self.leftovers()
 
     def close(self) -> None:
         """Collect the intermediate processes of past starts."""

@@ -14,10 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from horae import spec_json
-from horae.descriptors import Folder
 from horae.local.asked import Asked, file_of
-from horae.local.books import Books
-from horae.local.hands import KEEPERS, Hands, adopt
+from horae.local.hands import Hands
 from horae.local.options import ACCOUNT, USERADD, LocalOptions
 from horae.port import JobId, Never
 from horae.spec import JobSpec
@@ -78,14 +76,9 @@ class Launcher:
         return name
 
 
-def own_hands(books: Books, options: LocalOptions) -> Hands:
-    """Of this process. Raises OSError."""
-    made = Hands(options.state, options.python, environment(options.pass_env))
-    with Folder.open(books.path) as before, Folder.open(options.state / KEEPERS) as keepers:
-        if before.stat().st_uid == os.geteuid():
-            adopt(before, keepers)
-    made.leftovers()
-    return made
+def own_hands(options: LocalOptions) -> Hands:
+    """Of this process."""
+    return Hands(options.state, options.python, environment(options.pass_env))
 
 
 def as_root() -> str:

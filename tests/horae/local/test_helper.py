@@ -427,16 +427,16 @@ def test_folders_that_hold_others_things_are_given_to_nobody(tmp_path: Path) -> 
 
 
 def test_a_note_of_a_keeper_in_the_accounts_own_folder_is_not_taken_over(open_to_all: Path) -> None:
-    """Root looks (`horae doctor`) beside an arbiter that is not: what that could write names no process to signal."""
+    """Root takes over from an arbiter that is not: what that could write names no process to signal."""
     cluster = Cluster(open_to_all)
     books = cluster.state / "books"
     for path in (cluster.state, books):
         os.chown(path, BIN, BIN)
     (books / "j.keeper").write_text(f"{os.getpid()} 1\n")
-    LocalCluster(cluster.options).observe()
+    LocalCluster(cluster.options).claim("root's")
     assert not list((cluster.state / "keepers").iterdir())
     os.chown(books, 0, 0)
-    LocalCluster(cluster.options).observe()
+    LocalCluster(cluster.options).claim("root's")
     assert [path.name for path in (cluster.state / "keepers").iterdir()] == ["j"], "root's own are"
 
 
@@ -463,7 +463,7 @@ def test_what_the_account_puts_into_its_folder_is_not_given_to_it(
     user = pwd.getpwnam(ACCOUNT)
     confine._cluster_folders(state, user)
     assert {path.name: path.stat().st_uid for path in state.iterdir()} == {
-        "books": BIN, "jobs": 0, "keepers": 0, "nodes": 0,
+        "books": BIN, "claim": BIN, "jobs": 0, "keepers": 0, "nodes": 0,
     }  # fmt: skip
     (state / name).rename(state / "away")
     (state / name).symlink_to(roots) if how == "link" else roots.rename(state / name)

@@ -110,3 +110,25 @@ def test_a_folder_whose_time_is_over_is_cleared_by_nobody_who_only_looks(cluster
     assert port.follow_up(["over"]) == {}
     assert not (cluster.state / "jobs" / "over").exists()
     assert port.follow_up(["over"]) == {}
+
+
+def test_who_only_looks_makes_no_folder(tmp_path: Path) -> None:
+    port = LocalCluster(parse({"state": tmp_path / "state", "nodes": "v100:2x2"}))
+    seen = port.observe()
+    assert (len(seen.nodes), seen.jobs, seen.due, seen.claim) == (2, (), (), None)
+    assert port.capabilities().cluster == "local (2 virtual nodes, 4 GPUs)"
+    assert port.noticed() == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_interrupted_waits_for_an_arbiter_in_charge(cluster: Cluster) -> None:
+    """Half thrown away by one that was killed: who only looks leaves it, who claims the cluster finishes it."""
+    cluster.submit("over")
+    folder = cluster.state / "jobs" / "over"
+    gone = folder.rename(folder.with_name(".gone.over.0123abcd"))
+    before = written(cluster.state)
+    watcher = LocalCluster(cluster.options)
+    watcher.observe()
+    assert written(cluster.state) == before
+    watcher.claim("another")
+    assert not gone.exists()
