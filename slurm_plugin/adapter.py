@@ -334,7 +334,8 @@ class SlurmCluster:
                 "this Slurm has no lever for the order of pending jobs (PriorityType is not priority/multifactor)"
             )
         with self._lock:
-            self._order.set(jobs, self._sight.rows, self.facts().release)
+            ours = [job for job in jobs if job in self._sight.jobs]  # among the rows are others' too
+            self._order.set(ours, self._sight.rows, self.facts().release)
 
     def set_reason(self, job: JobId, text: str) -> None:
         self._spool.reason(job, text)
