@@ -18,11 +18,12 @@ LIST = "gpus=2,nodes=1,shape=own,beside=raw/old,list=gpu/raw/old|"
 
 def handed_back(folder: Path, squeue: str) -> tuple[int, list[str]]:
     """The script's exit code, and what scontrol was told. It ends with 1 at a blank line, as the real one does, and in
-    silence; and where there is a file `starts` in the folder, which it takes away. What it shows of the configuration and
-    of jobs are files there too."""
+    silence; and where there is a file `starts` in the folder, which it takes away. What it shows of the configuration
+    and of jobs are files there too."""
     commands, told, starts = folder / "bin", folder / "told", folder / "starts"
     commands.mkdir()
-    scontrol = f'[ "$1" = show ] && {{ cat {folder}/$2$3; true; }} || {{ cat >> {told}; ! rm {starts} 2>/dev/null && ! grep -qx "" {told}; }}'
+    shows = f'[ "$1" = show ] && {{ cat {folder}/$2$3; exit; }}'
+    scontrol = f'{shows}; cat >> {told}; ! rm {starts} 2>/dev/null && ! grep -qx "" {told}'
     for name, text in {"squeue": squeue, "scontrol": scontrol}.items():
         (commands / name).write_text(f"#!/bin/sh\n{text}\n")
         (commands / name).chmod(0o755)
