@@ -18,12 +18,12 @@ LIST = "gpus=2,nodes=1,shape=own,beside=raw/old,list=gpu/raw/old|"
 
 def handed_back(folder: Path, squeue: str) -> tuple[int, list[str]]:
     """The script's exit code, and what scontrol was told. It ends with 1 at a blank line, as the real one does, and in
-    silence; and where there is a file `starts` in the folder, which it takes away. What it shows of the configuration
-    and of jobs are files there too."""
+    silence; where there is a file `starts` in the folder, which it takes away; and where `says` is one, with its words.
+    What it shows of the configuration and of jobs are files there too."""
     commands, told, starts = folder / "bin", folder / "told", folder / "starts"
     commands.mkdir()
-    shows = f'[ "$1" = show ] && {{ cat {folder}/$2$3; exit; }}'
-    scontrol = f'{shows}; cat >> {told}; ! rm {starts} 2>/dev/null && ! grep -qx "" {told}'
+    shows = f'[ "$1" = show ] && {{ cat {folder}/$2$3; exit; }}; cat >> {told}'
+    scontrol = f'{shows}; ! rm {starts} 2>&- && ! grep -qx "" {told} && ! cat {folder}/says >&2 2>&-'
     for name, text in {"squeue": squeue, "scontrol": scontrol}.items():
         (commands / name).write_text(f"#!/bin/sh\n{text}\n")
         (commands / name).chmod(0o755)
@@ -144,3 +144,13 @@ def test_tasks_that_follow_from_gpus_are_said_with_it_where_an_update_loses_them
             "update jobid=12 SiteFactor=0",
         ],
     )
+
+
+def test_what_slurm_says_of_an_update_that_it_makes_is_no_failure(tmp_path: Path) -> None:
+    """26.05, of a job that its partition cannot hold now; anything else is looked at again, and told at last."""
+    (tmp_path / "says").write_text("Requested partition configuration not available now for job 7\n")
+    told = ["update jobid=7 StartTime=now"]
+    assert handed_back(tmp_path, f"echo '{PARKED}'") == (0, told)
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again/says").write_text("Access/permission denied for job 7\n")
+    assert handed_back(tmp_path / "again", f"echo '{PARKED}'") == (1, told * 3)
