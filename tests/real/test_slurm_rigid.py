@@ -120,7 +120,8 @@ class Pair:
         end = f"{self._end(number)}\n"
         text = (self.here / out).read_text() if (self.here / out).exists() else ""
         text = re.sub(r"/job\d+/|\bjob \d+\b", "/job/", text.replace(partition, "PARTITION"))
-        return end + "\n".join(line for line in text.splitlines() if not _OWN.match(line))
+        lines = sorted(text.splitlines())  # what srun says of its tasks comes in any order
+        return end + "\n".join(line for line in lines if not _OWN.match(line))
 
     def _start(self, number: str) -> None:
         def found() -> list[ObservedJob]:
