@@ -77,6 +77,7 @@ class Shop:
     formed: int = 0
     given_back: list[str] = field(default_factory=list)
     cancelled_s: float = float("-inf")
+    looked_s: float = float("-inf")
 
     def __post_init__(self) -> None:
         more = {"gang_s": GANG_S, "memory_mib": WORKER_MIB}
@@ -165,6 +166,7 @@ class Shop:
         seen: list[tuple[object, ...]] = []
 
         def rests() -> bool:
+            self.look()
             apps = {each.name: each for each in books.of_apps(self.port.manager) if each.queue == "root.default"}
             # Whose application master has no room yet asks for nothing.
             asked = apps.keys() == self.others.keys() and all(
@@ -177,7 +179,14 @@ class Shop:
 
         wait_for("who came has what he gets", rests, 120.0)
         # What we gave back counts as free for so long on the bridge's word, and somebody else may have taken it.
-        wait_for("that is the nodes' word", lambda: time.monotonic() > self.cancelled_s + RETURNING_S)
+        wait_for("that is the nodes' word", lambda: self.look() > self.cancelled_s + RETURNING_S)
+
+    def look(self) -> float:
+        """As an arbiter does, which is there all the time: about once a second. The time."""
+        if time.monotonic() - self.looked_s >= 1.0:
+            patiently(lambda: attend(self.port))
+            self.looked_s = time.monotonic()
+        return time.monotonic()
 
     def cancel(self, job: str) -> None:
         patiently(lambda: self.port.cancel(job))

@@ -403,6 +403,27 @@ def test_gpus_that_were_given_back_are_free_though_their_node_has_not_told_yet(s
     assert attend(site.port).nodes[0].foreign == 3, "somebody else's after all"
 
 
+def test_what_somebody_else_took_while_a_gang_formed_is_not_offered(site: Site) -> None:
+    """The node told of three GPUs in use, the gang claimed three: two of them were somebody else's. They counted as
+    free while it formed, and as given back for a while after."""
+    attend(site.port)
+    site.port.submit("job", SPEC)
+    site.yarn.room, site.yarn.withheld = {"n1": 1}, (Withheld("Queue hits user max-capacity limit", ("n1",), True),)
+    site.port.start("job", {"n1": 3}, 1)
+    site.yarn.lag["n1"] = 2
+    site.look()
+    forming = attend(site.port)
+    assert forming.jobs[0].allocation == {"n1": 3}
+    assert forming.nodes[0].foreign == 1, "the gang's claim stands, and nothing more is free"
+    site.now_s += 130.0
+    attend(site.port)
+    for _ in range(3):
+        site.now_s += 1.0
+        seen = attend(site.port)
+    assert not seen.jobs[0].state.holds
+    assert seen.nodes[0].foreign == 2
+
+
 def test_what_a_resize_gave_back_is_free_though_its_node_has_not_told_yet(site: Site) -> None:
     """Else it is somebody else's for a moment, and a policy gives the job back what it has just taken."""
     names = site.running({"n1": 3})
