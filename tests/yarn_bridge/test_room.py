@@ -13,7 +13,7 @@ from policy.model import Health, Node, Pinning
 from tests.yarn_bridge.fake import recorded
 from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
 from yarn_bridge.clients.queues import Queues, queues
-from yarn_bridge.clients.records import NodeReport, Withheld, withheld
+from yarn_bridge.clients.records import NodeReport, Withheld, kept_nodes, withheld
 from yarn_bridge.jobs.masters import MasterRoom, cost
 from yarn_bridge.jobs.partitions import reach
 from yarn_bridge.jobs.room import Held, Lessons, below, ceilings, limited
@@ -379,6 +379,8 @@ def test_what_real_schedulers_say_of_a_gang_that_waits() -> None:
         return withheld(recorded("3.4.2-queues")[name]["response"]["appActivities"])
 
     assert said("activities-full-first") == ()
+    assert kept_nodes(recorded("3.4.2-queues")["activities-full"]["response"]["appActivities"]) == {"n1"}
+    assert kept_nodes(recorded("3.4.2-queues")["activities-full-first"]["response"]["appActivities"]) == set()
     text = "Node does not have sufficient resource for request, insufficient resources=[yarn.io/gpu]"
     assert said("activities-full") == (Withheld(text, ("n1",), False),)
     assert said("activities-user") == (Withheld("Queue hits user max-capacity limit", ("n1", "n2"), True),)
@@ -583,6 +585,25 @@ def test_a_gang_that_would_leave_its_application_master_no_room_waits_for_anothe
     tight.look()
     tight.register()
     assert tight.look().state is JobState.RUNNING
+
+
+def test_a_node_that_yarn_keeps_for_somebody_elses_container_is_not_offered(tight: Site) -> None:
+    """Its free GPUs go to nobody, and neither does its room for an application master."""
+    tight.yarn.tree, tight.yarn.keeps = tight.yarn.scheduler(), {"application_9": frozenset({"n1"})}
+    tight.yarn.tree["queues"]["queue"].append({"queueName": "other", "reservedContainers": 1})
+    attend(tight.port)
+    tight.now_s += 4.0  # the scheduler notes it from the first question on
+    seen = attend(tight.port)
+    assert [each.foreign for each in seen.nodes] == [4, 0]
+    assert "n1 is not offered: YARN keeps it for a container of application_9" in seen.notes
+    tight.port.submit("job", SPEC)
+    attend(tight.port)
+    with pytest.raises(TryLater, match="no node would have room for its application master"):
+        tight.port.start("job", {"n2": 3}, 1)
+    tight.yarn.tree["queues"]["queue"].pop()
+    tight.now_s += 21.0
+    assert [each.foreign for each in attend(tight.port).nodes] == [0, 0]
+    tight.port.start("job", {"n2": 3}, 1)
 
 
 def test_a_suspended_job_goes_on_with_the_application_master_that_it_has(tight: Site) -> None:

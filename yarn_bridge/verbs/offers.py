@@ -57,13 +57,18 @@ class Offers:
         others = self._others.look(reports, held, returning, ours.unsettled)
         certain = self._certain.look(reports, ours.came, returning, ours.unsettled)
         nodes = beside(nodes_of(reports, others, known_gpus, self._options), others, certain, held)
-        self.masters.look(nodes, reports, self.limits.master, {each.label for each in self.limits.leaves()} or {""})
+        kept = self.limits.kept
+        free = [each for each in reports if each.host not in kept]
+        self.masters.look(nodes, free, self.limits.master, {each.label for each in self.limits.leaves()} or {""})
         if ours.begins:
             nodes, cost = self.masters.kept(held, self.limits.master, largest(ours.told))
             notes += [cost] if cost else []
         nodes = self.lessons.heeded(nodes, held, now_s)
         notes += self.lessons.notes(now_s)
-        nodes = shut(nodes, held, got.out)
+        nodes = shut(nodes, held, {*got.out, *kept})
+        notes += [
+            f"{name} is not offered: YARN keeps it for a container of {app}" for name, app in sorted(kept.items())
+        ]
         notes += [f"{name} is not offered: {why}" for name, why in sorted(got.out.items())]
         notes += [
             f"{each.host} has GPUs of several types: only its {each.gpu_name} are offered"
