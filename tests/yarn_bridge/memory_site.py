@@ -167,6 +167,7 @@ class MemoryYarn:
         self.away = False  #: no application master answers
         self.hung = ""  #: the application that the ResourceManager cannot end now
         self.ha_state, self.app_state, self.diagnostics = "ACTIVE", "RUNNING", ""
+        self.am_node = ""  #: where application masters have their containers; told of those that run, too
         self.clock: Callable[[], float] = lambda: 0.0
         self.made_s: dict[str, float] = {}
         self.http, self.foreign_mib, self.foreign_cpus = Silent(), 0, 0
@@ -246,7 +247,7 @@ class MemoryYarn:
             ]
         return [
             App(each.app, self.whose[name], name, "root.horae", self.app_state, "", "yarn-service", (), 0,
-                self.diagnostics, self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", "", "")
+                self.diagnostics, self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", self.am_node, "")
             for name, each in self.services.items()
         ]  # fmt: skip
 

@@ -225,6 +225,26 @@ def test_no_node_is_blamed_for_an_application_master_that_gets_no_container(site
     assert ([each.foreign for each in now.nodes], now.caps) == ([0, 0], {"horae": 0})
 
 
+def test_an_application_master_that_is_slow_to_begin_gets_twice_the_time_and_teaches_nothing(site: Site) -> None:
+    """It had its container, and was told to have none; its tenant was offered nothing for a while."""
+    site.yarn.am_node = "n2:1"
+    diagnostics = "AM container is launched, waiting for AM container to Register with RM"
+    site.yarn.app_state, site.yarn.room, site.yarn.diagnostics = "ACCEPTED", {"n1": 0}, diagnostics
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.now_s += 130.0
+    assert site.look().state is JobState.STARTING
+    site.now_s += 120.0
+    seen = site.look()
+    assert seen.blocked is not None
+    assert seen.blocked.text == (
+        "0 of its 2 workers came within 120 s, 2 times that passed, and YARN had given its application master a "
+        "container; what came was given back"
+    )
+    assert attend(site.port).caps == {}
+
+
 def test_an_application_master_behind_nodes_kept_for_others_is_told_so(site: Site) -> None:
     site.yarn.tree = site.yarn.scheduler()
     site.yarn.tree["queues"]["queue"].append({"queueName": "other", "reservedContainers": 2})

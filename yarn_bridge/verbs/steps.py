@@ -186,6 +186,8 @@ class Steps:
             return after  # YARN chose the nodes, or gave all: no node was short
         kind, text = after.blocked
         if facts.app is not None and facts.app.state != "RUNNING":
+            if facts.app.am_node:
+                return after  # it has its container, and was slow to begin
             said = facts.app.diagnostics[:LONGEST] or "nothing"
             kept = self._observer.limits.kept_for_others()
             told = [f"its application master has no container, and YARN says: {said}", *([kept] if kept else [])]
