@@ -10,7 +10,8 @@ leave it (`leave_s`). What follows, under every policy:
 
 Policies know nothing of it. `prepared` says it in words that they and the placement do know: such a node is draining;
 and a job that would run into a time has to have nodes that lack it, as it may ask for any feature of nodes. The
-certificate measures the rule itself, from the nodes' times. `told` gives the reason to who waits for it.
+certificate measures the rule itself, from the nodes' times. `told` gives the reason to who waits for it: a job that
+nothing could hold until a node is back is not infeasible.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from policy.throughput import Throughput
 
 #: How a feature begins that a node has while it is there until long enough.
 STAYS = f"{OWN_FEATURE}away after "
+#: That of a node which is draining for nothing but a time that it is away.
+CLOSED = f"{OWN_FEATURE}away now"
 #: Codes of who waits, that may stand for this.
 _COULD_BE = (Code.INFEASIBLE, Code.WAITS_GANG, Code.WAITS_CAPACITY, Code.WAITS_TURN)
 #: Jobs that are told what would be without; behind so many nobody reads it.
@@ -94,8 +97,10 @@ def _was_prepared(snapshot: Snapshot) -> bool:
 
 
 def _node(node: Node, until_s: Seconds, after: Mapping[Seconds, str], closed: frozenset[NodeName]) -> Node:
-    health = Health.DRAIN if node.name in closed and node.health is Health.UP else node.health
-    return replace(node, health=health, features=(*node.features, *(after[t] for t in after if t < until_s)))
+    features = (*node.features, *(after[t] for t in after if t < until_s))
+    if node.name not in closed or node.health is not Health.UP:
+        return replace(node, features=features)
+    return replace(node, health=Health.DRAIN, features=(*features, CLOSED))
 
 
 def _after(time_s: Seconds) -> str:
@@ -135,22 +140,32 @@ def _without(job: Job) -> Job:
 
 def told(decision: Decision, snapshot: Snapshot) -> Decision:
     """With its own reason for who would start, or could, were no node to go away. `snapshot`: as `prepared` made it."""
+    closed = any(CLOSED in node.features for node in snapshot.cluster.nodes)
     waiting = [
         job
         for job in snapshot.jobs
         if not decision.allocation.get(job.name)
-        and _without(job) is not job
         and (reason := decision.reasons.get(job.name)) is not None
-        and reason.code in _COULD_BE
+        and reason.code in (_COULD_BE if _without(job) is not job else (Code.INFEASIBLE,) * closed)
     ][:_MOST_TOLD]
     if not waiting:
         return decision
     placer = _placer(snapshot, decision)
+    back = _placer(_all_back(snapshot), decision) if closed else placer
     reasons: dict[JobName, Reason] = dict(decision.reasons)
     for job in waiting:
-        if placer is not None and (reason := _reason(job, snapshot, placer, decision)) is not None:
+        if placer is None or back is None:
+            break
+        if (reason := _reason(job, snapshot, placer, back, decision)) is not None:
             reasons[job.name] = reason
     return replace(decision, reasons=reasons)
+
+
+def _all_back(snapshot: Snapshot) -> Snapshot:
+    nodes = tuple(
+        replace(node, health=Health.UP) if CLOSED in node.features else node for node in snapshot.cluster.nodes
+    )
+    return replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes))
 
 
 def _placer(snapshot: Snapshot, decision: Decision) -> Placer | None:
@@ -163,11 +178,12 @@ def _placer(snapshot: Snapshot, decision: Decision) -> Placer | None:
     return placer
 
 
-def _reason(job: Job, snapshot: Snapshot, placer: Placer, decision: Decision) -> Reason | None:
+def _reason(job: Job, snapshot: Snapshot, placer: Placer, back: Placer, decision: Decision) -> Reason | None:
+    """`back`: with the nodes that are being emptied, or away."""
     said = decision.reasons[job.name]
     free, size = _without(job), job.gpus.min
     fits_now = bool(placer.best(free, size))
-    if not fits_now and (said.code is not Code.INFEASIBLE or not placer.possible(free, size)):
+    if not fits_now and (said.code is not Code.INFEASIBLE or not back.possible(free, size)):
         return None
     time, text = _said(job, snapshot)
     numbers = {**said.numbers, "away": time.name, "from_s": time.from_s, "to_s": time.to_s}
@@ -180,14 +196,19 @@ def _reason(job: Job, snapshot: Snapshot, placer: Placer, decision: Decision) ->
 
 def _said(job: Job, snapshot: Snapshot) -> tuple[Away, str]:
     """The first time that is in its way, and a sentence."""
-    nodes = [node for node in snapshot.cluster.nodes if runs_into(job, node, snapshot.now_s)]
-    times = {time for node in nodes for time in ahead(node, snapshot.now_s)}
+    now_s = snapshot.now_s
+    nodes = [node for node in snapshot.cluster.nodes if CLOSED in node.features or runs_into(job, node, now_s)]
+    times = {time for node in nodes for time in ahead(node, now_s)}
     first = min(times, key=lambda time: (time.from_s, time.name))
     named = sorted(node.name for node in nodes if first in node.away)
     which = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
     why = f"{first.name} ({first.reason})" if first.reason else first.name
+    one = len(named) == 1
+    if first.leave_s <= now_s:
+        state = "away" if first.from_s <= now_s else "being emptied"
+        return first, f"{which} {'is' if one else 'are'} {state} for {why}, and nothing else could hold it"
     limit = "it has no time limit, and" if job.time_left_s is None else "its time limit reaches further:"
-    return first, f"{which} {'goes' if len(named) == 1 else 'go'} away for {why}; {limit} it could not end before"
+    return first, f"{which} {'goes' if one else 'go'} away for {why}; {limit} it could not end before"
 
 
 def _limit_that_fits(job: Job, snapshot: Snapshot, decision: Decision) -> Seconds | None:

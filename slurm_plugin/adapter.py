@@ -40,6 +40,7 @@ from slurm_plugin.jobs.record import Memories
 from slurm_plugin.jobs.specification import port_id
 from slurm_plugin.jobs.starts import RESTART_GAP_S, Starts
 from slurm_plugin.jobs.stops import Stops
+from slurm_plugin.jobs.waiting import restarts_itself
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.rights import HIDING, command_of, hidden_from
@@ -68,7 +69,7 @@ class SlurmCluster:
         self._lock = threading.RLock()
         self._sight = Observer(options, client, self._spool, self._memories)
         self._starts = Starts(client, self._spool, self._memories, self._sight, self._lock, self._stands)
-        self._order = Order(client, self._memories)
+        self._order = Order(client, self._spool, self._memories)
         self._stops = Stops(options, client, self._spool, self._memories, self._sight)
 
     # --- reading ---
@@ -197,6 +198,7 @@ class SlurmCluster:
             self._spool.beat(self._sight.now_s(), self._options.partitions)  # slurmctld's host compares it
             with self._lock:
                 self._spool.note_holds(self._memories.held())
+                self._spool.note_ordered(self._memories.ordered())
         if time.monotonic() >= self._clean_s:
             self._clean_s = time.monotonic() + CLEAN_EVERY_S
             self._clean()
@@ -323,7 +325,10 @@ class SlurmCluster:
         with self._memories.together():
             for job in (*jobs, *over):
                 if job not in errors:
-                    self._memories.put(replace(self._memories.get(job), released=True))
+                    memo = self._memories.get(job)
+                    kept = memo.ordered if job in jobs and restarts_itself(jobs[job]) else 0
+                    self._memories.put(replace(memo, released=True, ordered=kept))
+        self._spool.note_ordered(self._memories.ordered())
         for job in {*jobs, *over} - errors.keys():
             self._spool.forget(job)
         return errors
@@ -334,7 +339,8 @@ class SlurmCluster:
                 "this Slurm has no lever for the order of pending jobs (PriorityType is not priority/multifactor)"
             )
         with self._lock:
-            self._order.set(jobs, self._sight.rows, self.facts().release)
+            ours = [job for job in jobs if job in self._sight.jobs]  # among the rows are others' too
+            self._order.set(ours, self._sight.rows, self.facts().release)
 
     def set_reason(self, job: JobId, text: str) -> None:
         self._spool.reason(job, text)

@@ -23,6 +23,8 @@ _AUTH = re.compile(r"Protocol authentication error|munge|authentication|credenti
 _VERSION = re.compile(r"Incompatible versions of client and server|Invalid RPC version", re.IGNORECASE)
 _DISABLED = re.compile(r"Requested operation is presently disabled", re.IGNORECASE)
 _SETUP = re.compile(r"Unable to establish configuration source|Could not establish a configuration", re.IGNORECASE)
+#: of an update that is made all the same (26.05): the job stays pending until its partition can hold it
+_MADE = re.compile(r"Requested partition configuration not available now", re.IGNORECASE)
 
 
 class Gone(Never):
@@ -54,6 +56,11 @@ def port_error(text: str, doing: str) -> PortError:
     if _DISABLED.search(sentence):
         return FixConfiguration(said, "the job has Requeue=0, or its partition is gone from slurm.conf")
     return TryLater(said)
+
+
+def is_refusal(text: str) -> bool:
+    """Whether Slurm, which said this, did not do what it was asked."""
+    return any(line.strip() and not _MADE.search(line) for line in text.splitlines())
 
 
 def _tidy(text: str) -> str:

@@ -11,10 +11,10 @@ from horae import __version__, job_number
 from horae.arbiter.core import Core
 from horae.arbiter.modes import mode_of
 from horae.arbiter.observe.budgets import over_text
-from horae.arbiter.requests import answers
+from horae.arbiter.requests import answers, trial
 from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import NoSuchJob
-from horae.arbiter.requests.trial import DryRun, Trials, prepare
+from horae.arbiter.requests.trial import DryRun, Trials
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
 from horae.journal import Event, Kind, Ledger
@@ -226,8 +226,9 @@ class ArbiterBackend:
         return list(self._arbiter.submit_many(specs, Requester(by)))
 
     def dry_run(self, specs: Sequence[JobSpec], *, by: str) -> answers.DryRunAnswer:
-        trial, soon = self._arbiter.view(lambda core: _prepared(core, specs, Requester(by)))
-        found = self._trials.run(trial)
+        with self._trials.turn() as runner:
+            prepared, soon = self._arbiter.view(lambda core: _prepared(core, specs, Requester(by)))
+            found = trial.run(prepared, runner)
         for job in found["jobs"]:
             start = None if job["allocation"] or job["code"] in OTHERWISE else soon.get(job["id"])
             job["start_in_s"] = None if start is None else start.in_s
@@ -312,8 +313,8 @@ class ArbiterBackend:
 
 
 def _prepared(core: Core, specs: Sequence[JobSpec], caller: Requester) -> tuple[DryRun, dict[JobId, StartEstimate]]:
-    trial = prepare(core, specs, caller)
-    return trial, watch.starts(core, trial.pool, trial.records)
+    prepared = trial.prepare(core, specs, caller)
+    return prepared, watch.starts(core, prepared.pool, prepared.records)
 
 
 def _names(ledger: Ledger, jobs: Sequence[JobId]) -> list[answers.JobAhead]:

@@ -36,7 +36,10 @@ def _cause(record: JobRecord, time: Away, nodes: list[NodeName], now_s: Seconds,
     text += f"to {_clock(time.to_s + ahead_s)} ({why})"
     numbers = {"away": time.name, "from_s": time.from_s + ahead_s, "to_s": time.to_s + ahead_s}
     if not record.allocation:
-        return Cause("away", text, numbers, "its end, or a time limit that is over before it begins")
+        late = movable(record) or time.leave_s <= now_s
+        return Cause(
+            "away", text, numbers, "its end" + ("" if late else ", or a time limit that is over before it begins")
+        )
     if movable(record):
         return Cause("away", f"{text}; it checkpoints and leaves from {_clock(time.leave_s + ahead_s)} on", numbers)
     left_s = record.time_left_at(now_s)

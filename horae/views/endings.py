@@ -24,6 +24,11 @@ _RANK = re.compile(r"^\d+: ")
 _BEGINS = re.compile(r"^\[horae\] start step=|^\[horae-exec\] .*again in ")
 _ERRNO = re.compile(r"(?:(\S+).*?: )?\[Errno -?\d+\] ([^:]+)(?:: b?'(.*)')?")
 _NOT_STARTED = re.compile(r"^\[horae-exec\] cannot (?:start: |run )(.*)")
+_FOLDER = re.compile(r"^\[horae-exec\] finds a folder, and no program, at (.*); folder ")
+#: The interpreter that a script's first line names, as the supervisor tells it.
+_BY = re.compile(r"^\[horae-exec\] runs .* by (\S+) in ")
+#: A carriage return in a name, as the supervisor, env and bash show it.
+_CARRIAGE_RETURN = re.compile(r"\\r(?:$|['’])")
 _NCCL = re.compile(
     r"\bNCCL\b.*(?:error|timeout|timed out|abort|WARN)|nccl(?:System|Internal|Remote|UnhandledCuda)Error"
     r"|Watchdog caught collective operation timeout|Gloo connect\w* .*fail",
@@ -75,7 +80,7 @@ def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
     # A program that ran can print such a line too; it ends with these codes only where it was not started.
     refused = next(filter(None, map(_NOT_STARTED.match, lines)), None) if exit_code in (126, 127) else None
     if refused is not None:
-        return _not_started(refused[1])
+        return _by_first_line(lines) or _not_started(refused[1])
     return _known(_not_survived(lines)) or _told_by_code(lines, exit_code)
 
 
@@ -99,10 +104,29 @@ def _known(lines: list[str]) -> tuple[str, str, str] | None:
     return None
 
 
+#: Programs that only a shell has, or has as a function of its own.
+_SHELLS = frozenset(
+    ". alias cd conda eval exec export mamba micromamba ml module set source spack ulimit unset".split()
+)
 _NOT_STARTED_HELPS = {
     os.strerror(errno.EACCES): "`chmod +x` for the file, or its interpreter before it: `-- bash FILE`",
     os.strerror(errno.ENOEXEC): "a first line such as `#!/bin/sh`, or its interpreter before it: `-- bash FILE`",
 }
+
+
+def _by_first_line(lines: list[str]) -> tuple[str, str, str] | None:
+    """Of what was not started, what the first line of its log shows."""
+    if (folder := next(filter(None, map(_FOLDER.match, lines)), None)) is not None:
+        return f"its program is a folder: {folder[1]}", "", "the program that is meant, after `--`"
+    by = next((found[1] for found in map(_BY.match, lines) if found), "")
+    return _WINDOWS if _CARRIAGE_RETURN.search(by) else None
+
+
+_WINDOWS = (
+    "its script's lines end as on Windows (CR LF), so the interpreter that it names has a name with a CR at its end",
+    "",
+    "`sed -i 's/\\r$//' FILE`, or dos2unix",
+)
 
 
 def _not_started(told: str) -> tuple[str, str, str]:
@@ -116,6 +140,9 @@ def _not_started(told: str) -> tuple[str, str, str]:
         return f"{what}: {file}", "", "--cwd with a folder that is there on its node, and that its owner may enter"
     if what == os.strerror(errno.ENOENT) and program.partition("/")[0] and file.rpartition("/")[2] == program:
         path = "`which` says it where it is known; or `horae submit` in the shell that knows it, whose PATH a job has"
+        if program in _SHELLS:
+            helps = f"`-- bash -lc '{program} ... && python train.py'`, or say it in the shell before `horae submit`"
+            return f"{program} is no program: a shell has it, or a function of one", "", helps
         return f"there is no program {program} in its PATH", "", f"its full path: {path}"
     return means, f"{what}: {file or program}", _NOT_STARTED_HELPS.get(what, helps)
 
@@ -127,6 +154,8 @@ def _told_by_code(lines: list[str], exit_code: int | None) -> tuple[str, str, st
         return (_by_signal(exit_code - 128), "", _KILLED if exit_code - 128 == signal.SIGKILL else "")
     if exit_code in (126, 127):
         line = next((line for line in reversed(own) if _NO_PROGRAM.search(line)), own[-1] if own else "")
+        if _CARRIAGE_RETURN.search(line):
+            return _WINDOWS
         return "a program was not found, or may not be run", line, "its full path: a job has not your shell's aliases"
     if exit_code == 2 and (lost := next(filter(None, map(_NO_SCRIPT.match, own)), None)) is not None:
         helps = "its path, as it is seen from the folder where the job runs (`--cwd`, else where it was handed in)"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from horae import job_number
+from horae.arbiter.admit.decision_record import CHANGES
 from horae.arbiter.decide.album import recorded
 from horae.arbiter.decide.queue import standing
 from horae.arbiter.execute.plan import PlanStep
@@ -23,7 +24,7 @@ from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
 from horae.views import apps, larger
 from horae.views.cause import Cause
-from horae.views.rows import CHANGES, state_word
+from horae.views.rows import state_word
 from horae.views.sentences import gpus
 from horae.views.size import Seen
 from horae.views.starts import StartEstimate

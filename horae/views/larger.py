@@ -15,7 +15,7 @@ from horae.views.cause import Cause
 from horae.views.size import Holder, Rest, Seen
 from horae.views.starts import StartEstimate, waits_for_a_limit
 from policy import catalogue
-from policy.model import Seconds
+from policy.model import Code, Seconds
 
 #: GPUs off its share that nobody would call a difference.
 _EVEN = 0.5
@@ -96,8 +96,10 @@ def _size(ledger: Ledger, record: JobRecord, seen: Seen, ways: _Ways) -> list[Ca
     begin = f"it could use {most} GPUs{of} and holds {held}" if held else begin
     # Nobody is in the way of who could become larger on what lies free: that is the policy's word.
     in_its_way = spec.gpus.at_most(held + found.free) <= held
-    change = _frees(ledger, found.holders, ways) if in_its_way else ""
-    if not change and ways.free:
+    reason = record.reason or {}
+    away = reason.get("code") == Code.WAITS_AWAY  # whoever else has some: those would not do
+    change = _frees(ledger, found.holders, ways) if in_its_way and not away else ""
+    if not change and ways.free and not reason.get("change"):
         change = "the policy's next decision"
     return [Cause("size", f"{begin}: {found.words}{_counted(ledger, record, found)}", numbers, change)]
 

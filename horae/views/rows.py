@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from horae.arbiter.admit.decision_record import CHANGES
 from horae.config import Mode
 from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId, JobState
-from policy.model import Allocation, Code, Gpus, GpuSeconds, GpuType, Seconds
-
-#: What a policy's reason says of GPUs that change hands.
-CHANGES = frozenset({Code.GRANTED, Code.GREW, Code.SHRANK, Code.MOVED, Code.PREEMPTED})
+from policy.model import Allocation, Gpus, GpuSeconds, GpuType, Seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ All raise what `Arbiter.view` raises.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from horae.arbiter.core import Core
 from horae.arbiter.modes import mode_of
@@ -13,6 +14,7 @@ from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
 from horae.journal import JobRecord
+from horae.journal.codec import plain
 from horae.port import JobId
 from horae.views import away, rows
 from horae.views import explain as explaining
@@ -40,13 +42,23 @@ def explain(arbiter: Arbiter, job: JobId) -> Explanation:
 
 def explained(core: Core, job: JobId) -> Explanation:
     """On the core's thread. Raises NoSuchJob."""
-    record, view = _record(core, job), core.view
+    record, view = _as_last_decided(core, _record(core, job)), core.view
     plan = core.plans.get(record.pool, ())
     seen = None if view is None else Seen.in_pool(view.observation.nodes, view.pools, record.pool)
     soon = starts(core, record.pool) if record.live and not record.allocation else {}
     now_s = core.now_s()
     times = () if view is None else away.causes(record, view.away, now_s, core.journal.clock.wall_s() - now_s)
     return explaining.explain(core.ledger, core.config, record, now_s, plan, core.fresh, seen, soon, times)
+
+
+def _as_last_decided(core: Core, record: JobRecord) -> JobRecord:
+    """With the words and the wish of the newest decision; the journal's may be a minute older, its code is the same."""
+    decision = core.decisions.get(record.pool)
+    if decision is None or (reason := decision.reasons.get(record.id)) is None:
+        return record
+    wish = decision.allocation.get(record.id, {})
+    guard = None if record.guard is None else replace(record.guard, wanted=wish)
+    return replace(record, reason=plain(reason), guard=guard)
 
 
 def read_to(core: Core, job: JobId) -> int:

@@ -32,7 +32,7 @@ from slurm_plugin.clients.command_reading import (
 from slurm_plugin.clients.pace import Pace, site_limit
 from slurm_plugin.clients.scontrol import Scontrol
 from slurm_plugin.clients.sealed import PLAIN, VARIABLE, Seal
-from slurm_plugin.errors import ControllerAway, Gone, port_error
+from slurm_plugin.errors import ControllerAway, Gone, is_refusal, port_error
 from slurm_plugin.files.transport import Transport
 from slurm_plugin.records import Facts, JobRow, NodeRow, fold
 from slurm_plugin.writes import Write
@@ -236,7 +236,7 @@ class CommandClient:
         """One scontrol command; its output. Raises the PortError of what it says on its error output."""
         self._pace.spend(_COST["scontrol"])
         out, err = self._scontrol.ask(line)
-        if err.strip():
+        if is_refusal(err):
             raise port_error(err, doing or f"scontrol {line}")
         return out
 
@@ -271,7 +271,7 @@ class CommandClient:
 def _error(answer: str | TryLater, doing: str) -> PortError | None:
     if isinstance(answer, TryLater):
         return TryLater(f"{doing}: {answer.text}", answer.retry_after_s)
-    return port_error(answer, doing) if answer.strip() else None
+    return port_error(answer, doing) if is_refusal(answer) else None
 
 
 def _refusals(text: str, ids: Sequence[str], doing: str) -> dict[str, PortError]:

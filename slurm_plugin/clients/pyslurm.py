@@ -19,7 +19,7 @@ from slurm_plugin.clients import versions
 from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Operation
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import known_uid, task_numbers, whole
-from slurm_plugin.errors import Gone, port_error
+from slurm_plugin.errors import Gone, is_refusal, port_error
 from slurm_plugin.files.transport import Conversation, Transport
 from slurm_plugin.records import BadRecord, Facts, JobRow, NodeRow, expand, gpu_count, gpus
 from slurm_plugin.writes import Change, Write
@@ -159,7 +159,9 @@ class PyslurmClient(OneByOne):
             if request["op"] in {"signal", "cancel"}:
                 return None  # it ended meanwhile: the next observation tells
             raise Gone(f"{doing}: {reply['error']}")
-        raise port_error(str(reply["error"]), doing)
+        if is_refusal(str(reply["error"])):
+            raise port_error(str(reply["error"]), doing)
+        return None
 
     def _listed(self, doing: str, cost: int, **request: Any) -> list[Any]:
         found = self._ask(doing, cost, **request)

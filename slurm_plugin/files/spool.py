@@ -5,6 +5,7 @@
     events           lines that hooks append; only a wake-up, its content is never trusted
     beside           partitions beside ours that jobs name in a list; the Lua module appends them, also only a wake-up
     holds            waiting jobs that the arbiter itself holds, for `release-all.sh`: other holds are others'
+    ordered          jobs that have, or may have, a SiteFactor of ours, for the same; most are tagged by nobody
     reasons/JOBID    why a job waits or holds, for its owner to read
     jobs/JOB/        the job folder of `horae-exec`: epoch, stop, state.json, output.log
 
@@ -91,7 +92,7 @@ class Spool:
         self._files, self._folder = files, PurePosixPath(folder)
         self._root = str(self._folder)
         self.odd: dict[str, str] = {}  #: job -> what of its files cannot be believed
-        self._holds: frozenset[str] | None = None  #: as written; after a restart nobody knows
+        self._noted: dict[str, frozenset[str]] = {}  #: as written; after a restart nobody knows
 
     def prepare(self) -> None:
         """Create the folders. Raises FixConfiguration when the spool cannot be written."""
@@ -136,10 +137,17 @@ class Spool:
     def note_holds(self, jobs: frozenset[str]) -> None:
         """Which waiting jobs we hold, before we do. What cannot be written keeps nobody from holding: it is tried again
         at the next heartbeat, which says so."""
-        if jobs != self._holds:
+        self._note("holds", jobs)
+
+    def note_ordered(self, jobs: frozenset[str]) -> None:
+        """Whose SiteFactor we write, before we do; otherwise as `note_holds`."""
+        self._note("ordered", jobs)
+
+    def _note(self, name: str, jobs: frozenset[str]) -> None:
+        if jobs != self._noted.get(name):
             with suppress(FixConfiguration):
-                self._write("holds", data="".join(f"{job}\n" for job in sorted(jobs)).encode(), durable=False)
-                self._holds = jobs
+                self._write(name, data="".join(f"{job}\n" for job in sorted(jobs)).encode(), durable=False)
+                self._noted[name] = jobs
 
     def noticed(self) -> tuple[float, int]:
         """(when, how much) the hooks wrote last. What they wrote is never read."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from horae.port import JobId
 from slurm_plugin.clients.routes import Batch, Routes
-from slurm_plugin.jobs.record import Memories
+from slurm_plugin.files.spool import Spool
+from slurm_plugin.jobs.record import ASKED, Memories
 from slurm_plugin.jobs.waiting import others_of
 from slurm_plugin.records import JobRow
 from slurm_plugin.writes import Change, Write, update
@@ -66,8 +67,8 @@ class _Place:
 
 
 class Order:
-    def __init__(self, client: Routes, memories: Memories) -> None:
-        self._client, self._memories = client, memories
+    def __init__(self, client: Routes, spool: Spool, memories: Memories) -> None:
+        self._client, self._spool, self._memories = client, spool, memories
         self._standing = False  #: whether the order asked for last was written whole; after a restart nobody knows
         self._own: dict[JobId, int] = {}  #: priorities without our factors, as they were when those were written
         self._plain: frozenset[str] = frozenset()  #: records whose tasks do not follow from their GPUs, for good
@@ -97,6 +98,7 @@ class Order:
                 asked.append((place, factor))
         told = self.tasks([place.row for place, _ in asked], release, _ASKED)
         now = [each for each in asked if record_of(each[0].row) in told]
+        self._announce([job for place, _ in now for job in place.jobs])
         writes = [site_factor(place.row, factor, told[record_of(place.row)]) for place, factor in now]
         batches = [Batch((write,), "ordering the pending jobs") for write in writes]
         errors = self._client.write_each(batches)
@@ -121,6 +123,14 @@ class Order:
         found = {each: tasks_by_gpu(text) for each, text in told.items()}
         self._plain |= {each for each, tasks in found.items() if tasks is None}
         return {each: None for each in records if each in self._plain} | found
+
+    def _announce(self, jobs: Sequence[JobId]) -> None:
+        """Before anything is written: whoever hands back after a crash in between has to reach them."""
+        with self._memories.together():
+            for job in jobs:
+                memo = self._memories.get(job)
+                self._memories.put(replace(memo, ordered=memo.ordered or ASKED))
+        self._spool.note_ordered(self._memories.ordered())
 
     def _places(self, jobs: Sequence[JobId], rows: Mapping[JobId, JobRow]) -> list[_Place]:
         """In order; an array is where the first of its tasks is."""

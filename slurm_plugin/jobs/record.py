@@ -26,6 +26,9 @@ from policy.model import Gpus
 _COMPACT_AT = 1 << 20
 
 
+ASKED = -1  #: of a SiteFactor: one is being written, for the first time
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """One start that we asked for. `restarts` is Slurm's count at that time: it names the incarnation."""
@@ -69,7 +72,7 @@ class Memo:
     state: str = ""  #: the last shown, and since when
     since_s: float = 0.0
     left: tuple[tuple[str, ...], float] | None = None  #: nodes of the shape it left last, and when
-    ordered: int = 0  #: SiteFactor that we set
+    ordered: int = 0  #: SiteFactor that we set; ASKED where we may have
     rescued: int = 0  #: times that it was asked to be brought back from its newest end, and when last
     rescued_s: float = 0.0
     launches: int = 0  #: starts in a row that were lost before any of its code ran
@@ -127,6 +130,10 @@ class Memories:
     def held(self) -> frozenset[str]:
         """Jobs that we hold ourselves."""
         return frozenset(memo.job for memo in self._memos.values() if memo.held_s and not memo.released)
+
+    def ordered(self) -> frozenset[str]:
+        """Jobs that have, or may have, a SiteFactor of ours."""
+        return frozenset(memo.job for memo in self._memos.values() if memo.ordered)
 
     def keep(self, memo: Memo) -> None:
         """Remember until we end: what a job that was never started shows can be read again."""

@@ -16,7 +16,7 @@ from slurm_plugin.jobs import mails
 from slurm_plugin.jobs.order import array_of, is_whole, record_of
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import cpus_per_gpu, keeps_shape, tag_of
-from slurm_plugin.jobs.waiting import begins_s, held_by_others, is_beside, parked, restarts_itself
+from slurm_plugin.jobs.waiting import WAITING, begins_s, held_by_others, is_beside, parked, restarts_itself
 from slurm_plugin.records import JobRow, fold
 from slurm_plugin.writes import Change, Write, release, update
 
@@ -146,6 +146,20 @@ def original(row: JobRow, now_s: float) -> tuple[Write, ...]:
         gpus_per_node=math.ceil(tag.gpus / nodes), mail=mails.of_start(tag, row.restarts == 0),
     )  # fmt: skip
     return update(row.id, change), when
+
+
+def changed_by_hand(row: JobRow, memo: Memo) -> str:
+    """What is to be said of an elastic job that waits with GPUs a node which neither the module nor a start gave it."""
+    tag = parse_tag(row.admin_comment)
+    if tag is None or tag.own_shape or not tag.gpus or row.state not in WAITING or memo.outstanding is not None:
+        return ""
+    given = {1, *(grant.per_node for grant in memo.grants)}
+    if row.gpus_per_node in given or (row.restarts and not memo.grants):
+        return ""
+    return (
+        f"{row.id}: the GPUs that it was given by hand last until its start, which gives an elastic job its own: "
+        f"change its range (`scontrol update jobid={row.id} Comment=horae:min=...,max=...`)"
+    )
 
 
 def only_ordered(row: JobRow, memo: Memo) -> bool:

@@ -90,6 +90,7 @@ class Starts:
                     self._memories.put(_granted(start))
         except PortError as error:
             return errors | {start.known.seen.id: error for start in starts}
+        self._spool.note_ordered(self._memories.ordered())
         now: list[tuple[JobId, Batch]] = []
         for start in starts:
             job, due_s = start.known.seen.id, _due_s(start.known.memo, start.grant.nodes)

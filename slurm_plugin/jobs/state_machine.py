@@ -32,6 +32,7 @@ from horae.port import Blocked, BlockKind, JobState, ObservedJob
 from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
+from slurm_plugin.jobs.shapes import changed_by_hand
 from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, tag_of
 from slurm_plugin.jobs.waiting import (
     WAITING,
@@ -113,7 +114,7 @@ def judge(
         return Judgement(None, memo, steps, f"{row.id} {why}")
     if memo.state != state.value:
         memo = replace(memo, state=state.value, since_s=now_s)
-    note = ""
+    note = changed_by_hand(row, memo)
     try:
         spec = specification(row, tag, gpus, options, facts.default_cpus)
     except BadInput as error:

@@ -23,6 +23,8 @@ WAITING = frozenset(
 _PARKED_S = 180 * 24 * 3600.0
 #: the module's own is 366 days after the submission, also of a job that has waited for most of them
 _FAR_S = 365 * 24 * 3600.0
+#: reasons that squeue gives for a hold, of `scontrol hold` (ours are such, too) and `scontrol requeuehold`
+_BY_ADMIN, _REQUEUED_HELD = "JobHeldAdmin", "job requeued in held state"
 _LONGEST_PAUSE = 6  #: as a power of two, in seconds
 _NEXT_S = 1e-5  #: from one job to the next of the same second: as small as lasts through sums of times
 
@@ -71,18 +73,30 @@ def taken_back(row: JobRow) -> Write:
 
 
 def held_by_others(row: JobRow, memo: Memo) -> bool:
-    """Whether its owner or an administrator holds it: it came to us unheld, and we have not held it since. An elastic
-    one that has run is held by Slurm too, for its exit code; before that its begin time shows that it was parked."""
+    """Whether its owner or an administrator holds it: it came to us unheld, and we have not held it since. Of an
+    elastic one that never ran its begin time shows that it was parked."""
     if is_beside(row):  # there we hold nobody
         return row.held
     if not row.held or row.state not in WAITING or memo.held_s or _arrived_held(row):
         return False
-    return keeps_shape(row) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _PARKED_S
+    parked_once = (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _PARKED_S
+    return keeps_shape(row) or parked_once or _held_by_hand(row, memo)
+
+
+def _held_by_hand(row: JobRow, memo: Memo) -> bool:
+    """Of an elastic one that has run, which Slurm holds for its exit code, and for a requeue that we ask for: whether
+    that is not all. Who lost our memories takes our own holds for others', and says so."""
+    asked = memo.stop is not None and memo.stop.forced and memo.stop.restarts == row.restarts - 1
+    last = memo.grant
+    rescued = last is not None and memo.rescued_s > (last.began_s or last.at_s)
+    requeued = row.reason == _REQUEUED_HELD and not asked and not rescued
+    return row.restarts > 0 and (requeued or row.reason == _BY_ADMIN)
 
 
 def who_holds(row: JobRow) -> str:
     """Of one that others hold, for people."""
-    who = "Slurm, for its exit code (RequeueExitHold)," if row.state == "SPECIAL_EXIT" else "another than Horae"
+    slurm = row.state == "SPECIAL_EXIT" and row.reason != _BY_ADMIN
+    who = "Slurm, for its exit code (RequeueExitHold)," if slurm else "another than Horae"
     return f"{who} holds it, and it is left so: `scontrol release {row.id}` ends it"
 
 

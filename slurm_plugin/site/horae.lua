@@ -241,10 +241,11 @@ local function list_words(partitions, others)
   return ",beside=" .. table.concat(others, "/") .. ",list=" .. table.concat(split(partitions, ","), "/")
 end
 
--- Where jobs wait beside, for the arbiter to look there too: each name once for each load of this module.
-local function note_beside(config, others)
+-- Where jobs wait beside, for the arbiter to look there too: each name once for each load of this module, and only
+-- those that slurmctld says this user may use. It has not looked at the others yet: they are whatever a user wrote.
+local function note_beside(config, others, parts)
   for _, name in ipairs(others) do
-    local file = not M.beside[name] and io.open(config.spool .. "/beside", "a")
+    local file = parts and parts[name] and not M.beside[name] and io.open(config.spool .. "/beside", "a")
     if file then
       file:write(name .. "\n")
       file:close()
@@ -303,7 +304,7 @@ local function refusal(config, jd, het, mixed, managed)
   return nil
 end
 
-local function submit(jd, uid)
+local function submit(jd, parts)
   local config = M.config
   if given(jd.admin_comment) then jd.admin_comment = string.gsub(jd.admin_comment, ADMIN_TAG, "horae-") end -- no tag
   local hold = alive(config)
@@ -336,7 +337,7 @@ local function submit(jd, uid)
   local list = list_words(jd.partition or "", others)
   if list then -- in the others it waits as everybody there does; in ours once it is its turn
     tag, jd.partition = tag .. list, table.concat(others, ",")
-    note_beside(config, others)
+    note_beside(config, others, parts)
   elseif has_deadline(jd) then -- a begin time after it would be refused
     if jd.priority ~= 0 then jd.priority, tag = 0, tag .. ",held=1" end -- a hold of its user's is his
   else
@@ -418,8 +419,8 @@ local function modify(jd, record, uid)
   if given(jd.requeue, NO_VAL16) and jd.requeue == 0 then change = "made unrequeueable" end
   if given(jd.begin_time) and jd.begin_time > 0 then change = "given another start time" end
   if given(jd.req_nodes) or given(jd.min_nodes) or given(jd.max_nodes) or given(jd.num_tasks) or
-     given(jd.tres_per_node) or given(jd.tres_per_job) or given(jd.features) or given(jd.exc_nodes) or
-     (given(jd.reservation) and not own) then
+     given(jd.tres_per_node) or given(jd.tres_per_job) or given(jd.tres_per_task) or given(jd.tres_per_socket) or
+     given(jd.features) or given(jd.exc_nodes) or (given(jd.reservation) and not own) then
     change = "reshaped"
   end
   if not change then return slurm.SUCCESS end
@@ -456,7 +457,7 @@ end
 
 function M.submit(jd, parts, uid)
   local ok, managed = pcall(touches_managed, jd)
-  return guarded("submit", not ok or managed, submit, jd, uid)
+  return guarded("submit", not ok or managed, submit, jd, parts)
 end
 
 function M.modify(jd, record, parts, uid)

@@ -6,25 +6,58 @@
 # Removes the heartbeat first, so that the Lua module holds nothing new, then releases all: pending jobs with the
 # request their users made and at the time they asked for, running jobs from a hold (that older versions left on them).
 # What its owner or an administrator holds stays held, and is named at the end: Horae holds whom SPOOL/holds names, whom
-# the module held at submission, and elastic jobs that have run (their exit code holds them).
+# the module held at submission, and elastic jobs that have run (their exit code holds them). SPOOL/ordered names whose
+# SiteFactor was written, also of jobs that bear no tag: mode `order` writes nothing else on anybody.
 spool=${1:-/var/spool/horae}
 rm -f "$spool/heartbeat"
 # Who orders nothing has no SiteFactor to take back.
-factor=
-scontrol show config | grep -qi '^PriorityType.*multifactor' && factor=" SiteFactor=0"
+factor= loses=
+config=$(scontrol show config)
+printf '%s\n' "$config" | grep -qi '^PriorityType.*multifactor' && factor=" SiteFactor=0"
+# Between 22.05 and 26.05 each update counts the tasks of --ntasks-per-gpu anew, and wrongly, unless it says them.
+version=$(printf '%s\n' "$config" | sed -n 's/^SLURM_VERSION *= *\([0-9]*\)[.]\([0-9]*\).*/\1\2/p')
+[ "${version:-0}" -gt 2205 ] && [ "$version" -lt 2605 ] && loses=yes
 now=$(date +%s)
+# Of `update jobid=RECORD ... NumTasks=?JOB` the tasks that Slurm shows, where they follow from the GPUs. Of a job that
+# cannot be seen the order stays as it is: scontrol refuses it, and it is looked for again.
+with_tasks() {
+  while IFS= read -r order; do
+    case $order in
+      *" NumTasks=?"*)
+        shown=$(scontrol show job "${order##*\?}") && order=${order%" NumTasks="*}$(printf '%s\n' "$shown" | awk '
+          /^   JobState=/ { waits = index($1, "=PENDING") && !done }
+          waits && /^ +NumNodes=/ { for (i = 1; i <= NF; i++) if ($i ~ /^NumTasks=[0-9]+$/) tasks = " " $i }
+          waits && /^ +NtasksPerTRES=[1-9]/ { done = 1; print tasks }') ;;
+    esac
+    printf '%s\n' "$order"
+  done
+}
 hand_back() {
   # An array that waits is one record, and stays one; its list of tasks is not to be cut off.
   jobs=$(SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue -h -a -t all \
     -O "JobArrayID:|,State:|,PriorityLong:|,restartcnt:|,EligibleTime:|,SubmitTime:|,Partition:|,admin_comment:|") || return
-  orders=$(printf '%s\n' "$jobs" | awk -F'|' -v now="$now" -v holds="$spool/holds" -v factor="$factor" '
+  orders=$(printf '%s\n' "$jobs" | awk -F'|' -v now="$now" -v lever="$factor" -v loses="$loses" \
+    -v holds="$spool/holds" -v ordered="$spool/ordered" '
   BEGIN {
     kinds = split("BEGIN END FAIL REQUEUE TIME_LIMIT TIME_LIMIT_90 TIME_LIMIT_80 TIME_LIMIT_50 STAGE_OUT " \
       "ARRAY_TASKS INVALID_DEPEND", kind, " ")
     while ((getline line < holds) > 0) ours[line] = 1
+    while ((told = (getline line < ordered)) > 0) lifted[line] = 1
   }
-  $8 !~ /(^| )horae=/ { next }
-  { sub(/%[0-9]+/, "", $1) }
+  { # tasks that an array record stands for have been ordered alike: the first tells
+    sub(/%[0-9]+/, "", $1)
+    name = $1; sub(/\[/, "", name); sub(/[],-].*/, "", name)
+    if (match(" " $8, / horae=[0-9A-Za-z]+/)) name = name "." substr($8, RSTART + 6, RLENGTH - 7)
+    lives = $2 == "RUNNING" || $2 == "CONFIGURING" || $2 == "SUSPENDED"
+    # without the note all that wait are taken to have a factor: none that lasts is to be left
+    factor = (name in lifted) || (told < 0 && !lives) ? lever : ""
+  }
+  $8 !~ /(^| )horae=/ {
+    if (name in lifted && lever != "" && (lives || $2 == "PENDING" || $2 == "SPECIAL_EXIT" || $2 == "REQUEUE_HOLD"))
+      printf "update jobid=%s%s%s\n", $1, lever, (loses == "" || lives ? "" : " NumTasks=?" name)
+    next
+  }
+  lives && factor != "" { printf "update jobid=%s%s\n", $1, factor } # requeued later, it would be first again
   $2 == "PENDING" || $2 == "SPECIAL_EXIT" || $2 == "REQUEUE_HOLD" {
     nonce = ""; gpus = 0; nodes = 1; cpus = 0; start = "now"; own = 0; arrived = 0; mail = 0; mails = ""
     beside = ""; list = ""; tasks = ""
@@ -71,10 +104,16 @@ hand_back() {
     printf "update jobid=%s StartTime=%s\n", $1, start
     if ($3 + 0 == 0 && !others) printf "release %s\n", $1
   }
-  $3 + 0 == 0 && ($2 == "RUNNING" || $2 == "CONFIGURING" || $2 == "SUSPENDED") { printf "release %s\n", $1 }
+  $3 + 0 == 0 && lives { printf "release %s\n", $1 }
   END { if (left != "") print "release-all.sh: left held, by their owners or an administrator: " left > "/dev/stderr" }
 ') || return
-  [ -z "$orders" ] || printf '%s\n' "$orders" | scontrol > /dev/null
+  case $orders in *" NumTasks=?"*) orders=$(printf '%s\n' "$orders" | with_tasks) ;; esac
+  [ -n "$orders" ] || return 0
+  said=$(printf '%s\n' "$orders" | scontrol 2>&1 > /dev/null) && return
+  # What 26.05 says of an update that it makes all the same, for a job that its partition cannot hold now, is no failure.
+  said=$(printf '%s\n' "$said" | grep -v 'Requested partition configuration not available now') || return 0
+  printf '%s\n' "$said" >&2
+  return 1
 }
 # A job that starts or ends between the look and its update makes scontrol fail; the next look does not find it waiting.
 hand_back || { sleep 1; hand_back; } || { sleep 2; hand_back; }

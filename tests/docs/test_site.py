@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,56 @@ def test_what_people_search_for_is_a_title(site: tuple[Path, str], words: str) -
 def test_words_of_the_trade_are_in_the_glossary(word: str) -> None:
     first = [line.split("|")[1] for line in (TREE / "docs/glossary.md").read_text().splitlines() if "|" in line]
     assert any(re.search(rf"\b{word}\b", entry) for entry in first)
+
+
+#: Nobody outside the trade knows these, or knows them otherwise.
+TRADE = (
+    "rho gang guard lease SiteFactor quantum certificate fence epoch tenant arbiter app envy Pareto spool journal "
+    "rigid elastic pool snapshot supervisor".split()
+)
+
+
+class Prose(HTMLParser):
+    """An article's text in pieces, each with what it leads to; no headings, listings, and code of several words."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.pieces: list[tuple[str, str]] = []
+        self.ids: set[str] = set()
+        self._shut, self._to, self._code = 0, "", False
+        self.feed(page[page.index("<article") : page.index("</article>")])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        self.ids.add(told.get("id") or "")
+        self._shut += tag in ("pre", "svg", "style", "script", "h1", "h2", "h3", "h4")
+        self._to = told.get("href") or "" if tag == "a" else self._to
+        self._code = tag == "code" or self._code
+
+    def handle_endtag(self, tag: str) -> None:
+        self._shut -= tag in ("pre", "svg", "style", "script", "h1", "h2", "h3", "h4")
+        self._to = "" if tag == "a" else self._to
+        self._code = self._code and tag != "code"
+
+    def handle_data(self, data: str) -> None:
+        if not self._shut and not (self._code and not data.isidentifier()):
+            self.pieces.append((data, self._to))
+
+
+def test_a_word_of_the_trade_leads_to_the_glossary_where_a_page_says_it_first(site: tuple[Path, str]) -> None:
+    glossary = Prose((site[0] / "glossary/index.html").read_text())
+    told = 0
+    for path in site[0].rglob("index.html"):
+        page = Prose(path.read_text())
+        for word in TRADE:
+            uses = [to for text, to in page.pieces if re.search(rf"(?i)(?<![\w.-]){word}s?(?![\w-])", text)]
+            plain = [to for to in uses if not to or "glossary/#" in to]
+            if not plain or path.parent.name == "glossary":
+                continue
+            told += 1
+            assert "glossary/#" in plain[0], f"{path}: {word}"
+            assert plain[0].partition("#")[2] in glossary.ids, plain[0]
+    assert told > 200
 
 
 def test_the_strict_build_of_make_check_fails_on_a_dead_anchor(tmp_path: Path) -> None:

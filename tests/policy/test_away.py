@@ -64,6 +64,26 @@ def test_who_can_be_resumed_uses_it_until_it_is_emptied_and_then_is_elsewhere(po
 
 
 @pytest.mark.parametrize("policy", NAMES)
+def test_who_waits_until_a_node_is_back_is_not_infeasible(policy: str) -> None:
+    """While it is emptied and away; with a limit, without one, and of jobs that can be resumed."""
+    waiting = [job("elastic"), job("endless", stays=True), job("limited", stays=True, time_left_s=60.0)]
+    drained = Node("n2", "v100", 4, health=Health.DRAIN)
+    for now_s, state in ((10 * HOUR - 100, "being emptied"), (11 * HOUR, "away")):
+        for one in waiting:
+            said = decide(world(one, now_s=now_s, other=drained), policy).reasons[one.name]
+            assert said.code is Code.WAITS_AWAY, said
+            assert said.text == f"n1 is {state} for firmware (new firmware), and nothing else could hold it"
+            assert said.change == "the end of firmware"
+            assert decide(world(one, now_s=MAINTENANCE.to_s), policy).allocation[one.name]
+        large = job("large", 5)
+        assert decide(world(large, now_s=now_s), policy).reasons["large"].code is Code.INFEASIBLE, "for ever"
+        away = replace(world(waiting[0]).cluster.nodes[0], health=Health.DRAIN)
+        there = world(waiting[0], now_s=now_s)
+        there = replace(there, cluster=replace(there.cluster, nodes=(away,)))
+        assert decide(there, policy).reasons["elastic"].code is Code.INFEASIBLE, "it is drained besides"
+
+
+@pytest.mark.parametrize("policy", NAMES)
 def test_who_cannot_be_stopped_keeps_what_it_holds(policy: str) -> None:
     rigid = job("rigid", stays=True, allocation={"n1": 2})
     there = world(rigid)

@@ -38,12 +38,15 @@ POSTED = Path(__file__).with_name("posted.yaml")
 POSTED_HELD = Path(__file__).with_name("posted_held.yaml")
 MANNERS = Path(__file__).with_name("manners.yaml")
 MANNERS_HELD = Path(__file__).with_name("manners_held.yaml")
+FRAMEWORKS = Path(__file__).with_name("frameworks.yaml")
+FRAMEWORKS_HELD = Path(__file__).with_name("frameworks_held.yaml")
 SETS = {
     **{"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD, "thin": THIN},
     **{"wordless": WORDLESS, "wordless_held": WORDLESS_HELD, "fresh": FRESH, "fresh_held": FRESH_HELD},
     **{"strange": STRANGE, "strange_held": STRANGE_HELD, "foreign": FOREIGN, "foreign_held": FOREIGN_HELD},
     **{"distant": DISTANT, "distant_held": DISTANT_HELD, "threads_held": THREADS_HELD},
     **{"posted": POSTED, "posted_held": POSTED_HELD, "manners": MANNERS, "manners_held": MANNERS_HELD},
+    **{"frameworks": FRAMEWORKS, "frameworks_held": FRAMEWORKS_HELD},
 }
 
 

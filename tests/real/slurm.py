@@ -136,7 +136,7 @@ class Containers:
         name = f"script-{os.getpid()}-{next(_numbers)}.sh"
         (self.shared()[0] / name).write_text(script)
         argv = ["sbatch", "--parsable", "--chdir=/shared", *options, f"/shared/{name}"]
-        return self.lab.must("ctl", argv, user="alice")
+        return self.lab.must("ctl", argv, user="alice").splitlines()[-1]  # before it may come warnings
 
     def options(self, partition: str) -> dict[str, Any]:
         return {**self.lab.facts(), "spool": SPOOL, "partitions": [partition]}

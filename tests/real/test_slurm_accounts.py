@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -189,15 +190,18 @@ class Day:
                 for side, before in zip(SIDES, last, strict=True)
             ]
             pairs.append((made[0], made[1]))
-        open_jobs = [job for pair in pairs for job in pair]
-        wait_for("all have ended", lambda: not self._go_on(open_jobs), 600)
+        self.go_through([job for pair in pairs for job in pair])
+        return pairs
+
+    def go_through(self, open_jobs: Sequence[Job]) -> None:
+        """What is done about them, until all have ended."""
+        wait_for("all have ended", lambda: not self.go_on(open_jobs), 600)
         left_out = [
             (job.deed.options, job.steps) for job in open_jobs if any("plain" not in each for _, each in job.steps)
         ]
         assert not left_out
-        return pairs
 
-    def _go_on(self, jobs: Sequence[Job]) -> bool:
+    def go_on(self, jobs: Sequence[Job]) -> bool:
         """The next step of each for which it is time. Whether any has not ended."""
         shown = self.cluster.run("squeue", "-h", "-a", "-t", "all", "-o", "%i|%T|%N|%P").splitlines()
         rows = [line.split("|") for line in shown]
@@ -405,4 +409,53 @@ def test_of_an_elastic_job_all_that_it_held_is_booked(day: Day) -> None:
         assert all(abs(at - int(row["start"])) <= 5 for (at, *_), row in zip(starts, own, strict=True)), (own, starts)
         assert [row["state"] for row in own] == ["REQUEUED"] * (len(own) - 1) + ["COMPLETED"]
     assert len(rows) > len(jobs), "none was ever resized"
+    check_report(day, "managed")
+
+
+TRAINS = "trap 'exit 86' USR1\n"
+#: so much less at each start, for an elastic job that begins again would never end among those that come and go
+WORKS = f"{TRAINS}for i in $(seq $((150 - 25 * ${{SLURM_RESTART_COUNT:-0}}))); do sleep 0.1; done\n"
+STAYS = f"{TRAINS}{LONG.replace('exec sleep 600', 'for i in $(seq 6000); do sleep 0.1; done')}"
+#: elastic jobs, and how each ends
+FATES = {
+    "done": (Deed("", WORKS), "COMPLETED"),
+    "failed": (Deed("", f"{WORKS}exit 3\n"), "FAILED"),
+    "killed": (Deed("", f"{TRAINS}sleep 2 & wait\nkill -9 $$\n"), "FAILED"),
+    "cancelled": (Deed("", STAYS, (("RUNNING", "sleep 2"), ("RUNNING", "scancel JOB"))), "CANCELLED by 0"),
+    "requeued": (Deed("", WORKS, (("RUNNING", "scontrol requeue JOB"),)), "COMPLETED"),
+    "deaf": (Deed("", WORKS.replace("exit 86", "true")), "COMPLETED"),  # a stop is by force, after its grace
+    "timeout": (Deed("--time=1", STAYS), "TIMEOUT"),
+}
+_SEEN_LATE_S = 8.0  #: by the arbiter, a start or an end, on a busy host
+
+
+@pytest.mark.soak
+def test_a_random_day_of_elastic_jobs_is_booked_whole(day: Day) -> None:
+    """Whatever ends them or takes them from their nodes: each start is a row, none of a job at the same time as another
+    of it, all together never more than there is, and what they held is what the journal says."""
+    chance = random.Random(27)
+    names = [*FATES, *chance.choices(sorted(FATES.keys() - {"timeout"}), k=7)]
+    chance.shuffle(names)
+    jobs: list[Job] = []
+    for name in names:
+        deed = FATES[name][0]
+        word = f"--open-mode=append --requeue --gres=gpu:1 --comment=horae:min=1,max={chance.choice((2, 4, 8))},grace=5"
+        jobs.append(Job(deed, "managed", day.submit("managed", f"{word} {deed.options}", deed.script)))
+        pause_s = time.monotonic() + chance.uniform(0.0, 6.0)
+        wait_for("the next one comes", lambda until_s=pause_s: bool(day.go_on(jobs)) and time.monotonic() > until_s)  # type: ignore[misc]
+    day.go_through(jobs)
+    rows = started(day.booked("managed"))
+    attained = day.arbiter.view(lambda core: {job: sum(r.attained.values()) for job, r in core.ledger.jobs.items()})
+    received = {job.partition(".")[0]: gpu_s for job, gpu_s in attained.items()}
+    assert len(rows) > 1.3 * len(jobs), "next to none was ever resized"
+    for name, job in zip(names, jobs, strict=True):
+        own = sorted((row for row in rows if row["jobid"] == job.number), key=lambda row: int(row["start"]))
+        assert all(int(one["end"]) <= int(next_["start"]) for one, next_ in pairwise(own)), own
+        assert {row["state"] for row in own[:-1]} <= {"REQUEUED"}, (name, own)
+        assert own[-1]["state"] == FATES[name][1], (name, own)
+        spent, close = sum(gpus(row) * held_s(row) for row in own), _SEEN_LATE_S * sum(map(gpus, own))
+        assert abs(spent - received[job.number]) <= close, (name, spent, received[job.number], own)
+    moments = sorted({int(row["start"]) for row in rows})
+    held = [sum(gpus(row) for row in rows if int(row["start"]) <= at < int(row["end"])) for at in moments]
+    assert max(held) <= 8, "more than the pool has"
     check_report(day, "managed")

@@ -18,6 +18,11 @@ from tests.real.slurm import ONE_HOST, ROOT, wait_for
 pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.soak, pytest.mark.timeout(3000)]
 
 PAGE = ROOT / "docs/howto/slurm-install.md"
+#: each block of it by its first word, as they are followed
+STEPS = (
+    "make", "tar", "/opt/horae/bin/python", "useradd", "horae", "install", "cluster:", "systemctl", "sed", "horae",
+    "rm",
+)  # fmt: skip
 _BLOCK = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: The site as it is before the guide's first line.
 CONF = f"""{ONE_HOST}SlurmctldLogFile=/var/log/slurm/slurmctld.log
@@ -58,7 +63,7 @@ trap 'exit 86' USR1
 while :; do sleep 0.1; done
 """
 #: Every file where Horae, Slurm and the site's accounts could leave one, and what is in it
-_WHERE = "/etc /usr /opt /var/lib/horae /var/spool /srv /root -path /var/spool/slurmd -prune -o"
+_WHERE = "/etc /usr /opt /shared /var/lib/horae /var/spool /srv /root -path /var/spool/slurmd -prune -o"
 FILES = (
     f"find {_WHERE} -type f -print0 2>/dev/null | sort -z | xargs -0 sha256sum; "
     f"find {_WHERE} -type l -printf '%p %l\\n' 2>/dev/null | sort"
@@ -84,11 +89,17 @@ def commands(text: str) -> list[str]:
 
 def test_every_step_of_the_guide_in_its_order_and_its_way_out(bare_host: BareHost) -> None:  # noqa: F811
     host, page = bare_host, blocks()
+    steps = iter(STEPS)
 
-    def follow(title: str) -> str:
-        """The page's next block, as it stands."""
+    def found(step: str) -> Block:
+        """The page's next block."""
         block = next(page)
-        assert block.title == title
+        assert step == next(steps) == block.text.split()[0]
+        return block
+
+    def follow(step: str) -> str:
+        """That, as it stands."""
+        block = found(step)
         if block.kind == "yaml":
             host.must(f"cat > {block.title} <<'X'\n{block.text}X")
             return ""
@@ -101,27 +112,28 @@ def test_every_step_of_the_guide_in_its_order_and_its_way_out(bare_host: BareHos
     wait_for("Slurm is up", lambda: "idle" in host.try_("sinfo -h -o %T")[1], 60)
     before = host.must(FILES), host.must(ACCOUNTS)
 
-    block = next(page)
-    assert block.title == "in a checkout"
+    block = found("make")
     made = subprocess.run(["bash", "-ec", block.text], cwd=ROOT, check=True, capture_output=True, text=True)
     archive = ROOT / made.stdout.split()[-1]
     host.put(archive, f"/tmp/{archive.name}")
-    follow("on the controller's host")  # the program
-    assert "+local horae_ok" in follow("on the controller's host"), "the diff"
-    told = commands(follow("on the controller's host"))
-    shown = [line for block in islice(blocks(), 4, 7) if block.kind == "sh" for line in block.text.splitlines()]
+    follow("tar")
+    follow("/opt/horae/bin/python")
+    assert host.must("/shared/horae/bin/horae-exec --help", "alice")
+    assert "+local horae_ok" in follow("useradd"), "the diff"
+    told = commands(follow("horae"))
+    shown = [line for block in islice(blocks(), 5, 8) if block.kind == "sh" for line in block.text.splitlines()]
     assert [line for line in told if not line.startswith("#")] == shown, "the page and the program say the same"
-    follow("then")
-    follow("/etc/horae/config.yaml")
+    follow("install")
+    follow("cluster:")
     wait_for("slurmctld is back", lambda: "idle" in host.try_("sinfo -h -o %T")[1], 60)
-    doctor = follow("then")
+    doctor = follow("systemctl")
     assert "fail" not in doctor
 
     def shows(text: str, *argv: str) -> None:
         wait_for(f"{argv} shows {text}", lambda: text in host.try_(" ".join(argv), "alice")[1], 120)
 
     shows("gpu", "horae", "status", "--nodes")
-    follow("once it is to grant")
+    follow("sed")
     shows("gpu", "horae", "status", "--nodes")
     host.must(f"cat > /home/alice/job.sh <<'X'\n{JOB}X")
     words = "cd /home/alice && sbatch --parsable --gres=gpu:1"
@@ -132,8 +144,7 @@ def test_every_step_of_the_guide_in_its_order_and_its_way_out(bare_host: BareHos
     waits = host.must(f"{words} --exclusive job.sh", "alice")
     host.must(f"sleep 2; scontrol show job {waits} | grep -q PENDING")
 
-    leaving = next(page)
-    assert leaving.title == "leaving"
+    leaving = found("horae")
     code, said = host.try_(leaving.text)
     assert (code, said.count("its job runs")) == (1, 2), said
     assert "horae" not in host.must("scontrol show config | grep -i -e JobSubmitPlugins -e EpilogSlurmctld")
@@ -143,8 +154,8 @@ def test_every_step_of_the_guide_in_its_order_and_its_way_out(bare_host: BareHos
     host.must("scancel -u alice")
     wait_for("all have ended", lambda: host.must("squeue -h") == "", 60)
     host.must(leaving.text.splitlines()[-1])
-    follow("last")
-    assert next(page, None) is None, "a block that is not run"
+    follow("rm")
+    assert (next(page, None), next(steps, None)) == (None, None), "a block that is not run"
     assert host.must(ACCOUNTS) == before[1]
     left = set(host.must(FILES).splitlines()) ^ set(before[0].splitlines())
     assert {line for line in left if not line.endswith("-")} == set(), "but useradd's own copies: /etc/passwd-"

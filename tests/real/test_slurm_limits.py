@@ -197,21 +197,26 @@ def test_a_granted_job_is_first_although_a_bigger_one_waits_for_its_node(site: D
         cluster.run("scancel", taken, ahead)
 
 
-def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_path: Path) -> None:
-    """Mode `order`: nothing is held; the jobs are Slurm's own, and it starts them in our order."""
+@pytest.mark.parametrize("way", ["port", "script"])
+def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_path: Path, way: str) -> None:
+    """Mode `order`: nothing is held; the jobs are Slurm's own, and it starts them in our order. Leaving leaves nothing
+    on them, and what others gave to others."""
     cluster = containers(site)
     cluster.run("rm", "-f", "/shared/horae/spool/heartbeat")
     full = cluster.submit("#!/bin/bash\nexec sleep 300\n", "--partition=raw", "--gres=gpu:4", "--nodes=4", "--time=60")
     wait_for("it runs", lambda: "JobState=RUNNING" in cluster.run("scontrol", "show", "job", full))
     asked = "--gpus-per-node=4 --ntasks-per-gpu=1 --nodelist=n[1-4] --time=60"  # 24.11 loses such tasks at each update
-    made = [cluster.submit(PLAIN, "--partition=dl", *asked.split()) for _ in range(4)]
+    array = [*asked.split(), "--array=2-4%1"]
+    made = [cluster.submit(PLAIN, "--partition=dl", *words) for words in (asked.split(), array, array, asked.split())]
     *jobs, beside = made
+    cluster.run("scontrol", "update", f"jobid={beside}", "SiteFactor=777", "NumTasks=16")
 
     def theirs() -> list[dict[str, str]]:
         kept = ("NumTasks", "ReqNodeList", "EligibleTime", "NumNodes", "TresPerNode")
         shown = [re.findall(r"(\S+?)=(\S+)", cluster.run("scontrol", "show", "job", job)) for job in jobs]
         return [{name: value for name, value in words if name in kept} for words in shown]
 
+    wait_for("Slurm has looked at all", lambda: "Unknown" not in {each["EligibleTime"] for each in theirs()})
     whole = theirs()
     assert {each["NumTasks"] for each in whole} == {"16"}
     port = connect({**cluster.options("dl"), "hold": False, "state": str(tmp_path / "order")})
@@ -220,14 +225,16 @@ def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_p
 
         def factors() -> list[int]:
             """What each has over a job beside them that nobody orders: fair share moves all alike, at any time."""
-            shown = cluster.run("squeue", "-h", "-j", ",".join(made), "-O", "JobID:20,PriorityLong:20").split()
+            shown = cluster.run("squeue", "-h", "-j", ",".join(made), "-O", "ArrayJobID:20,PriorityLong:20").split()
             found = dict(zip(shown[::2], map(int, shown[1::2]), strict=True))
             return [found[job] - found[beside] for job in jobs]
 
+        port.claim("order")
         seen = [job.id for job in attend(port).jobs if job.state is JobState.QUEUED]
-        assert sorted(seen) == sorted(made)
+        assert sorted({job.partition("_")[0] for job in seen}) == sorted(made)
+        wanted = [job for number in reversed(jobs) for job in seen if job.partition("_")[0] == number]
         before = factors()
-        port.set_order(list(reversed(jobs)))
+        port.set_order(wanted)
 
         def ordered() -> bool:
             first, second, third = factors()
@@ -235,10 +242,15 @@ def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_p
 
         wait_for("they are ordered", ordered)
         assert theirs() == whole
-        port.set_order(list(reversed(jobs)))
+        port.set_order(wanted)
         attend(port)
-        for job in jobs:
-            port.release(job)
+        if way == "port":
+            for job in wanted:
+                port.release(job)
+        else:
+            script = Path(__file__).parents[2] / "slurm_plugin/site/release-all.sh"
+            (cluster.shared()[0] / script.name).write_bytes(script.read_bytes())
+            cluster.run("sh", f"/shared/{script.name}", cluster.options("dl")["spool"])
         wait_for(
             "the factor is gone with the job",
             lambda: all(abs(now - then) < 5 for now, then in zip(factors(), before, strict=True)),

@@ -62,6 +62,7 @@ MORE = (
 #: what stands in the script: beside it Slurm shows it to no plugin, and refuses our begin time for it from 24.11 on
 _INSIDE = "--deadline"
 _BARE = "--export=NONE"
+_CRASHES = "--spread-job"  #: 24.11.5: with a total of GPUs, slurmctld itself (a fault in topology/default)
 
 
 def lines_of_options(seed: int, count: int) -> list[list[str]]:
@@ -119,7 +120,8 @@ class Pair:
         end = f"{self._end(number)}\n"
         text = (self.here / out).read_text() if (self.here / out).exists() else ""
         text = re.sub(r"/job\d+/|\bjob \d+\b", "/job/", text.replace(partition, "PARTITION"))
-        return end + "\n".join(line for line in text.splitlines() if not _OWN.match(line))
+        lines = sorted(text.splitlines())  # what srun says of its tasks comes in any order
+        return end + "\n".join(line for line in lines if not _OWN.match(line))
 
     def _start(self, number: str) -> None:
         def found() -> list[ObservedJob]:
@@ -161,10 +163,13 @@ def compare(driver: Driver, lines: list[list[str]]) -> int:
     """How many ran; asserts that all went alike."""
     pair, ran, apart = Pair(driver), 0, []
     for options in lines:
+        if _CRASHES in options and harness(driver).cluster.release == "24.11":
+            continue
         if _BARE in options and not isinstance(harness(driver).cluster, Private):
             continue  # also a plain one takes its node's container with it: slurmd, its first process, ends
         plain, managed = pair.both(options)
-        if managed != plain:
+        unchecked = any(word.startswith(_INSIDE) for word in options) and managed == "stays pending"
+        if managed != plain and not (unchecked and "node configuration is not available" in plain):
             apart.append(f"sbatch {' '.join(options)}\n--- plain\n{plain}\n--- managed\n{managed}")
         ran += plain.startswith("JobState")
     assert not apart, "\n\n".join(apart)

@@ -227,7 +227,17 @@ def test_purge_leaves_nothing_but_what_is_others(options: dict[str, str], tmp_pa
     sites.apply(planned(options)[0], tmp_path / "installed.json")
     for name in ("jobs/1.aa", "jobs/2.bb", "jobs/3.cc/checkpoint", "reasons", "state"):
         (spool / name).mkdir(parents=True)
-    for name in ("heartbeat", "claim", "events", "beside", "holds", "jobs/1.aa/output.log", "reasons/1", "state/memos"):
+    for name in (
+        "heartbeat",
+        "claim",
+        "events",
+        "beside",
+        "holds",
+        "ordered",
+        "jobs/1.aa/output.log",
+        "reasons/1",
+        "state/memos",
+    ):
         (spool / name).write_text("")
     (tmp_path / "state").mkdir()
     (tmp_path / "state/journal").write_text("")

@@ -16,6 +16,8 @@ from slurm_plugin.comment import parse_tag
 MODULE = Path(__file__).parents[2] / "slurm_plugin" / "site" / "horae.lua"
 #: what sbatch makes of --mail-type=ALL
 MAIL_ALL = 0x50F
+#: that slurmctld lists to the module: those that the user may use
+PARTITIONS = ("dl", "raw", "old", "second")
 NO_VAL, NO_VAL16, NO_VAL64 = 4294967294, 65534, float(2**64 - 2)
 
 
@@ -54,7 +56,8 @@ class Lua:
             "environment": self.runtime.table_from({}),
         }  # fmt: skip
         job = self.runtime.table_from({**default, **fields})
-        return int(self.runtime.globals().slurm_job_submit(job, None, uid)), job
+        parts = self.runtime.table_from({name: self.runtime.table_from({}) for name in PARTITIONS})
+        return int(self.runtime.globals().slurm_job_submit(job, parts, uid)), job
 
     def modify(self, uid: int, record: dict[str, Any], **fields: Any) -> int:
         table = self.runtime.table_from
@@ -234,6 +237,14 @@ def test_of_a_list_of_partitions_the_others_have_it_as_it_is(lua: Lua, fields: d
     assert (lua.folder / "beside").read_text() == "raw\nold\n"
 
 
+def test_words_that_are_no_partitions_are_not_noted(lua: Lua) -> None:
+    """Slurm looks whether there is such a partition only after the module: what it will refuse must leave nothing."""
+    for number in range(300):
+        lua.submit(**RIGID, partition=f"dl,none{number}{'x' * 200}")
+    lua.submit(**RIGID, partition="dl,none,raw")
+    assert (lua.folder / "beside").read_text() == "raw\n"
+
+
 def test_a_list_of_ours_alone_waits_for_its_turn(make: Callable[..., Lua]) -> None:
     lua = make(conf="partitions = {dl = true, second = true}")
     lua.beat(hold="dl,second")
@@ -312,6 +323,8 @@ def test_only_partitions_that_the_arbiter_holds_are_held(lua: Lua) -> None:
         {"begin_time": 5},
         {"min_nodes": 4},
         {"tres_per_node": "gres:gpu:4"},
+        {"tres_per_task": "gres:gpu:4"},
+        {"tres_per_socket": "gres:gpu:4"},
         {"req_nodes": "n1"},
     ],
 )

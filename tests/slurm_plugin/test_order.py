@@ -11,6 +11,8 @@ import pytest
 from horae.port import FixConfiguration, PortError
 from slurm_plugin.clients.command import scontrol
 from slurm_plugin.clients.routes import Batch, Routes
+from slurm_plugin.files.spool import Spool
+from slurm_plugin.files.transport import LocalTransport
 from slurm_plugin.jobs.order import Order
 from slurm_plugin.jobs.record import Memo, Memories
 from slurm_plugin.jobs.shapes import handing_back_all
@@ -24,6 +26,7 @@ class Slurm(Routes):
         self.rows = {each: replace(ROW, id=each, slurm_id=int(each.split("_")[0]), priority=1000) for each in ids}
         self.written: list[str] = []
         self.refuses: PortError | None = None
+        self.dies = False  #: who asks is killed after the first write
         self.by_gpu: dict[str, int] = {}  #: tasks of jobs whose tasks follow from their GPUs
         self.said: dict[str, int | None] = {}  #: of their tasks, at the last write
         self.asked: list[str] = []
@@ -51,6 +54,8 @@ class Slurm(Routes):
                     if each == write.job or each.startswith(f"{write.job}_"):
                         self.put(each, 1000 + (write.change.site_factor or 0))
             errors.append(self.refuses)
+            if self.dies:
+                raise KeyboardInterrupt
         return errors
 
     def put(self, job: str, priority: int) -> None:
@@ -61,7 +66,7 @@ class Slurm(Routes):
 
 
 def made(slurm: Slurm, folder: Path) -> Order:
-    return Order(slurm, Memories(folder / "state"))
+    return Order(slurm, Spool(LocalTransport().files, str(folder)), Memories(folder / "state"))
 
 
 def test_a_write_that_failed_is_written_again_and_nothing_else_is(tmp_path: Path) -> None:
@@ -173,3 +178,24 @@ def test_of_many_new_jobs_some_are_ordered_by_the_next_setting(tmp_path: Path) -
     assert order.lost(slurm.rows), "it is to be asked for again"
     order.set(ids, slurm.rows, (24, 11))
     assert (set(slurm.written), order.lost(slurm.rows)) == (set(ids), False)
+
+
+def test_what_a_crash_leaves_written_is_taken_back_all_the_same(tmp_path: Path) -> None:
+    """Killed with the factors of some written, and before that was noted; also by the script, which has no memory."""
+    slurm = Slurm("1", "2", "9_1", "9_2")
+    for each in ("9_1", "9_2"):
+        slurm.rows[each] = replace(slurm.rows[each], slurm_id=9)
+    slurm.dies = True
+    order = made(slurm, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        order.set(["2", "9_1", "9_2", "1"], slurm.rows)
+    assert slurm.written == ["9"]
+    assert (tmp_path / "ordered").read_text().split() == ["1", "2", "9_1", "9_2"]
+    again = Memories(tmp_path / "state")
+    jobs = {each: (replace(row, admin_comment=""), again.get(each)) for each, row in slurm.rows.items()}
+    found = [scontrol(write) for _, batch in handing_back_all(jobs, 0.0) for write in batch.writes]
+    assert found == [f"update jobid={each} SiteFactor=0" for each in ("1", "2", "9_[1-2]")]
+    slurm.dies = False
+    order = made(slurm, tmp_path)
+    order.set(["2", "9_1", "9_2", "1"], slurm.rows)
+    assert slurm.first() == ["2", "9_1", "9_2", "1"]

@@ -18,10 +18,12 @@ LIST = "gpus=2,nodes=1,shape=own,beside=raw/old,list=gpu/raw/old|"
 
 def handed_back(folder: Path, squeue: str) -> tuple[int, list[str]]:
     """The script's exit code, and what scontrol was told. It ends with 1 at a blank line, as the real one does, and in
-    silence; and where there is a file `starts` in the folder, which it takes away."""
+    silence; where there is a file `starts` in the folder, which it takes away; and where `says` is one, with its words.
+    What it shows of the configuration and of jobs are files there too."""
     commands, told, starts = folder / "bin", folder / "told", folder / "starts"
     commands.mkdir()
-    scontrol = f'[ "$1" = show ] || {{ cat >> {told}; ! rm {starts} 2>/dev/null && ! grep -qx "" {told}; }}'
+    shows = f'[ "$1" = show ] && {{ cat {folder}/$2$3; exit; }}; cat >> {told}'
+    scontrol = f'{shows}; ! rm {starts} 2>&- && ! grep -qx "" {told} && ! cat {folder}/says >&2 2>&-'
     for name, text in {"squeue": squeue, "scontrol": scontrol}.items():
         (commands / name).write_text(f"#!/bin/sh\n{text}\n")
         (commands / name).chmod(0o755)
@@ -85,3 +87,70 @@ def test_a_job_that_starts_between_the_look_and_its_update_is_not_looked_for_aga
     runs = PARKED.replace("PENDING", "RUNNING")
     squeue = f"[ -e {tmp_path}/starts ] && echo '{PARKED}' || echo '{runs}'"
     assert handed_back(tmp_path, squeue) == (0, ["update jobid=7 StartTime=now"])
+
+
+def untagged(record: str, state: str = "PENDING") -> str:
+    return f"{record}|{state}|100|0|9999999000|9999999000|gpu||"
+
+
+def ordered(folder: Path, jobs: str, version: str = "26.05.5") -> None:
+    """What the arbiter notes of the jobs whose SiteFactor it writes, and Slurm's configuration."""
+    (folder / "spool").mkdir()
+    (folder / "spool/ordered").write_text(jobs)
+    (folder / "config").write_text(f"PriorityType = priority/multifactor\nSLURM_VERSION = {version}\n")
+
+
+def test_whoever_was_ordered_alone_has_no_site_factor_left(tmp_path: Path) -> None:
+    ordered(tmp_path, "7.abc\n9\n10_3\n10_4\n10_8\n12\n13.abe\n15\n16_2\n")
+    runs = GIVEN.replace("8|PENDING", "13|RUNNING").replace("horae=abd", "note,horae=x horae=abe")
+    rows = [PARKED, GIVEN, untagged("9"), untagged("10_[3-4,8%2]"), untagged("11"), untagged("12", "RUNNING"), runs]
+    rows += [untagged("14_[1,3-4]"), untagged("15", "COMPLETED"), untagged("16_2", "SUSPENDED")]
+    assert handed_back(tmp_path, "cat <<'EOF'\n" + "\n".join(rows) + "\nEOF") == (
+        0,
+        [
+            "update jobid=7 StartTime=now SiteFactor=0",
+            "update jobid=8 StartTime=uts9999999999",  # a factor that it has is not ours
+            "update jobid=9 SiteFactor=0",
+            "update jobid=10_[3-4,8] SiteFactor=0",
+            "update jobid=12 SiteFactor=0",
+            "update jobid=13 SiteFactor=0",
+            "update jobid=16_2 SiteFactor=0",
+        ],
+    )
+
+
+def test_without_the_note_whoever_waits_for_us_is_taken_to_be_ordered(tmp_path: Path) -> None:
+    ordered(tmp_path, "")
+    (tmp_path / "spool/ordered").unlink()
+    rows = f"{PARKED}\n{untagged('9')}"
+    assert handed_back(tmp_path, f"cat <<'EOF'\n{rows}\nEOF") == (0, ["update jobid=7 StartTime=now SiteFactor=0"])
+
+
+def test_tasks_that_follow_from_gpus_are_said_with_it_where_an_update_loses_them(tmp_path: Path) -> None:
+    shown = "JobId={0} JobName=x\n   JobState={1} Reason=None\n   NumNodes=1 NumCPUs=8 NumTasks={2} CPUs/Task=1\n"
+    by_gpu = "   NtasksPerTRES=1\n"
+    ordered(tmp_path, "9\n10_3\n11\n12\n", "24.11.5")
+    (tmp_path / "job9").write_text(shown.format(9, "PENDING", 8) + by_gpu)
+    running = shown.format(21, "RUNNING", 77) + by_gpu
+    (tmp_path / "job10_3").write_text(f"{running}\n{shown.format(22, 'PENDING', 4)}{by_gpu}")
+    (tmp_path / "job11").write_text(shown.format(11, "PENDING", 5))
+    rows = [untagged("9"), untagged("10_[3-4]"), untagged("11"), untagged("12", "RUNNING")]
+    assert handed_back(tmp_path, "cat <<'EOF'\n" + "\n".join(rows) + "\nEOF") == (
+        0,
+        [
+            "update jobid=9 SiteFactor=0 NumTasks=8",
+            "update jobid=10_[3-4] SiteFactor=0 NumTasks=4",
+            "update jobid=11 SiteFactor=0",
+            "update jobid=12 SiteFactor=0",
+        ],
+    )
+
+
+def test_what_slurm_says_of_an_update_that_it_makes_is_no_failure(tmp_path: Path) -> None:
+    """26.05, of a job that its partition cannot hold now; anything else is looked at again, and told at last."""
+    (tmp_path / "says").write_text("Requested partition configuration not available now for job 7\n")
+    told = ["update jobid=7 StartTime=now"]
+    assert handed_back(tmp_path, f"echo '{PARKED}'") == (0, told)
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again/says").write_text("Access/permission denied for job 7\n")
+    assert handed_back(tmp_path / "again", f"echo '{PARKED}'") == (1, told * 3)

@@ -92,6 +92,17 @@ def test_each_of_many_commands_has_its_own_error() -> None:
     assert client.ask("show config") == ""
 
 
+def test_what_slurm_says_of_an_update_that_it_makes_is_no_error() -> None:
+    """26.05, of a job that its partition cannot hold now: it would be written again in each round, and told as one."""
+    pending = "Requested partition configuration not available now for job {}\n"
+    denied = "Access/permission denied for job 3\n"
+    talk = Talk({"release 2": pending.format(2), "release 3": pending.format(3) + denied})
+    client = CommandClient(Script(talk))
+    answers = client.write_each([(release(job), f"starting {job}") for job in ("1", "2", "3")])
+    assert kinds(answers) == ["NoneType", "NoneType", "FixConfiguration"]
+    client.write([release("2")], "starting 2")
+
+
 def test_an_error_that_comes_late_is_not_taken_for_the_next_commands() -> None:
     gone = "slurm_update error: Invalid job id specified\n"
     client = CommandClient(Script(Talk({"release 2": gone, "show job 2": gone}, late=True)))

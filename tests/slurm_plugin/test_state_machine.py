@@ -366,3 +366,17 @@ def test_two_jobs_of_one_script_share_no_profile_unless_their_user_says_so() -> 
     assert keys == {"lab/train#7", "lab/train#8"}
     named = [look(id=each, comment="horae:min=1,max=8,key=resnet").job for each in ("7", "8")]
     assert {model_key(seen.spec) for seen in named if seen is not None and seen.spec is not None} == {"resnet"}
+
+
+def test_a_shape_that_somebody_gives_an_elastic_job_is_not_put_away_in_silence() -> None:
+    ran = Memo("7.abc", (replace(RAN, per_node=4),))
+    assert "min=...,max=..." in look(gpus_per_node=2).note
+    assert "min=...,max=..." in look(ran, gpus_per_node=2, restarts=1, state="SPECIAL_EXIT").note
+    assert "min=...,max=..." in look(gpus_per_node=None, gpus_total=4).note
+    assert look().note == look(ran, gpus_per_node=4, restarts=1, state="SPECIAL_EXIT").note == ""
+    assert look(gpus_per_node=4, restarts=1).note == "", "ours, of before our memory was lost"
+    assert look(Memo("7.abc", (replace(GRANT, per_node=2),)), gpus_per_node=4).note == "", "being written"
+    assert look(ran, **{**RUNNING, "gpus_per_node": 2}).note == ""
+    assert look(admin_comment=OWN, comment="", gpus_per_node=2, num_nodes=2).note == "", (
+        "a rigid one is planned as it stands"
+    )

@@ -14,7 +14,7 @@ from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.files.spool import Spool
 from slurm_plugin.jobs.observation import Observer
-from slurm_plugin.jobs.record import Memo, Memories
+from slurm_plugin.jobs.record import Memo, Memories, Stop
 from slurm_plugin.jobs.shapes import handing_back, original, start_writes
 from slurm_plugin.jobs.state_machine import judge
 from slurm_plugin.jobs.waiting import (
@@ -29,10 +29,11 @@ from slurm_plugin.jobs.waiting import (
 )
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
-from slurm_plugin.writes import Change, Write, hold, release, update
+from slurm_plugin.writes import Change, Verb, Write, hold, release, update
 from tests.slurm_plugin.boundary import Boundary, job
 from tests.slurm_plugin.rows import FACTS, GRANT, NOW, OPTIONS, OWN, PARKED, RAN, ROW, look, shown
 
+REQUEUED = "job requeued in held state"
 IDS = ["9", "10", "11_2", "11_10", "11_100", "11_101", "100"]
 
 
@@ -93,6 +94,30 @@ def test_what_an_administrator_holds_is_told_apart() -> None:
     parked = replace(ROW, eligible_s=NOW + 366 * 86400.0)
     assert held_by_others(parked, Memo("7.abc"))
     assert not held_by_others(parked, Memo("7.abc", held_s=NOW))
+
+
+@pytest.mark.parametrize(
+    ("changes", "memo", "others"),
+    [
+        ({"state": "SPECIAL_EXIT", "reason": "JobHeldUser"}, Memo("7.abc", (RAN,)), False),
+        ({"state": "SPECIAL_EXIT", "reason": "JobHeldAdmin"}, Memo("7.abc", (RAN,)), True),
+        ({"reason": "JobHeldAdmin"}, Memo("7.abc", (RAN,), held_s=NOW), False),
+        ({"reason": REQUEUED}, Memo("7.abc", (RAN,)), True),
+        ({"reason": REQUEUED}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 5.0, 0)), True),  # asked by us, not by force
+        ({"reason": REQUEUED}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 5.0, 0, forced=True)), False),
+        ({"reason": REQUEUED, "restarts": 2}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 5.0, 0, forced=True)), True),
+        ({"reason": REQUEUED}, Memo("7.abc", (RAN,), rescued=1, rescued_s=NOW - 2), False),
+        ({"reason": REQUEUED}, Memo("7.abc", (RAN,), rescued=1, rescued_s=NOW - 99), True),  # of a run before
+        ({"reason": "launch failed requeued held"}, Memo("7.abc", (RAN,)), False),
+        ({"reason": REQUEUED, "priority": 9}, Memo("7.abc", (RAN,)), False),
+    ],
+)
+def test_of_an_elastic_job_that_has_run_an_administrators_hold_is_told_apart(
+    changes: dict[str, Any], memo: Memo, others: bool
+) -> None:
+    row = replace(ROW, **{"restarts": 1, **changes})
+    assert held_by_others(row, memo) is others
+    assert any(write.verb is Verb.RELEASE for write in handing_back(row, memo, NOW)) is (row.held and not others)
 
 
 @pytest.mark.parametrize("state", ["PENDING", "SPECIAL_EXIT"])

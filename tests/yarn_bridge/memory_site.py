@@ -167,6 +167,7 @@ class MemoryYarn:
         self.away = False  #: no application master answers
         self.hung = ""  #: the application that the ResourceManager cannot end now
         self.ha_state, self.app_state, self.diagnostics = "ACTIVE", "RUNNING", ""
+        self.am_node = ""  #: where application masters have their containers; told of those that run, too
         self.clock: Callable[[], float] = lambda: 0.0
         self.made_s: dict[str, float] = {}
         self.http, self.foreign_mib, self.foreign_cpus = Silent(), 0, 0
@@ -181,6 +182,7 @@ class MemoryYarn:
         self.bodies: list[dict[str, Any]] = []  #: of the services that were created
         self.refuse: PortError | None = None  #: what every creation meets
         self.withheld: tuple[Withheld, ...] = ()
+        self.keeps: dict[str, frozenset[str]] = {}  #: somebody else's application -> nodes that are kept for it
         self.labels: dict[str, tuple[str, ...]] = {}
         self.accessible = list[str]()  #: labels of the partitions that the queue is let into
         self.nameless: set[str] = set()  #: nodes that do not tell their names
@@ -199,6 +201,10 @@ class MemoryYarn:
     def activities(self, app_id: str, seconds: float, owner: str = "") -> tuple[Withheld, ...]:
         self.calls["activities"] += 1
         return self.withheld
+
+    def kept_for(self, app_id: str, seconds: float) -> frozenset[str]:
+        self.calls["activities"] += 1
+        return self.keeps[app_id] if self.calls["activities"] > 1 else frozenset()
 
     def scheduler(self) -> dict[str, Any]:
         if self.tree is not None:
@@ -230,11 +236,18 @@ class MemoryYarn:
             for name in self.hosts
         ]  # fmt: skip
 
-    def apps(self, **_: Any) -> list[App]:
+    def apps(self, queue: str = "", **_: Any) -> list[App]:
         self.calls["apps"] += 1
+        if queue == "root.other":
+            return [
+                App(
+                    each, "spark", each, queue, "RUNNING", "", "SPARK", (), 0, "", 0.0, 0.0, 0.0, 0, 1, "", "", "", True
+                )
+                for each in self.keeps
+            ]
         return [
             App(each.app, self.whose[name], name, "root.horae", self.app_state, "", "yarn-service", (), 0,
-                self.diagnostics, self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", "", "")
+                self.diagnostics, self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", self.am_node, "")
             for name, each in self.services.items()
         ]  # fmt: skip
 

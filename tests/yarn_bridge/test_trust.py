@@ -230,6 +230,21 @@ def test_a_thousand_members_cost_a_few_reads(site: Site) -> None:
     assert site.calls["read"] < 50
 
 
+def test_a_worker_that_tells_its_end_for_ever_is_remembered_once(site: Site) -> None:
+    site.port.submit("job", ALICE)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    names = site.register()
+    site.look()
+    record = site.port.files.record("job")
+    assert record is not None
+    for code in range(50):
+        site.acknowledge(names, 1, "running", code)
+        (told,) = site.port.files.acks(record).values()
+        assert told.exit_code == code
+    assert len(site.port.files._theirs._acks) == 1
+
+
 def test_a_listing_of_others_is_asked_for_in_pieces_and_ends() -> None:
     with ExitStack() as stack:
         world = World(stack)

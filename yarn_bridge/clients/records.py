@@ -86,6 +86,7 @@ class App:
     am_logs: str
     am_node: str  #: host:port
     log_aggregation: str
+    reserves: bool = False  #: nodes are kept for containers that it waits for
 
     @property
     def ended(self) -> bool:
@@ -291,6 +292,7 @@ def app(value: Mapping[str, Any]) -> App:
         am_logs=str(value.get("amContainerLogs", "")),
         am_node=str(value.get("masterNodeId", "")),
         log_aggregation=str(value.get("logAggregationStatus", "")),
+        reserves=max(int(value.get(key) or 0) for key in ("reservedMB", "reservedVCores")) > 0,
     )
 
 
@@ -328,6 +330,7 @@ def token(value: Mapping[str, Any]) -> Token:
 
 #: said of requests that are met, and of every node that a request is not for
 _NO_NEWS = re.compile(r"Request does not need more resource|unsatisfied PC expression|waiting for display")
+_KEPT = {"RESERVED", "RE_RESERVED"}
 _OF_QUEUE = re.compile(r"(?:Queue|Parent|User|Application)\b.*(?:limit|headroom|capacity)", re.IGNORECASE)
 
 
@@ -338,6 +341,21 @@ def withheld(value: Any) -> tuple[Withheld, ...]:
         if not _NO_NEWS.search(text):
             found.setdefault(text, {}).update(dict.fromkeys(nodes))
     return tuple(Withheld(text, tuple(sorted(nodes)), bool(_OF_QUEUE.search(text))) for text, nodes in found.items())
+
+
+def kept_nodes(value: Any) -> frozenset[str]:
+    """From `appActivities`: hosts that were kept for this application when the scheduler looked there last."""
+    newest: dict[str, bool] = {}
+    for each in many(value.get("allocations")):  # the newest first
+        if host := str(each.get("nodeId") or "").partition(":")[0]:
+            newest.setdefault(host, bool(_KEPT & set(_states(each))))
+    return frozenset(host for host, kept in newest.items() if kept)
+
+
+def _states(value: Any) -> Iterator[str]:
+    yield str(value.get("allocationState"))
+    for each in many(value.get("children")):
+        yield from _states(each)
 
 
 def _diagnostics(value: Any, nodes: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:

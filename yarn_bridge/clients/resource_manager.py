@@ -33,6 +33,7 @@ from yarn_bridge.clients.records import (
     attempt,
     cluster_info,
     container,
+    kept_nodes,
     many,
     metrics,
     node_report,
@@ -172,14 +173,23 @@ class ResourceManager:
     def activities(self, app_id: str, seconds: float, owner: str = "") -> tuple[Withheld, ...]:
         """Why the scheduler gave this application no more, as far as it noted that since the last call; it goes on
         noting for so many seconds. Nothing where it cannot (before Hadoop 3.3)."""
-        query = {"maxTime": f"{seconds:g}", "groupBy": "diagnostic", "limit": "20"}
+        return self._activities(app_id, seconds, 20, owner, withheld, ())
+
+    def kept_for(self, app_id: str, seconds: float) -> frozenset[str]:
+        """Hosts that the scheduler keeps for containers that this application waits for: noted as `activities` are."""
+        return self._activities(app_id, seconds, 500, "", kept_nodes, frozenset[str]())
+
+    def _activities(
+        self, app_id: str, seconds: float, most: int, owner: str, make: Callable[[Any], T], nothing: T
+    ) -> T:
+        query = {"maxTime": f"{seconds:g}", "groupBy": "diagnostic", "limit": str(most)}
         path = f"{_BASE}/scheduler/app-activities/{quote(app_id)}"
         answer = self.http.ask("GET", path, query=query, owner=owner)
         if answer.status in {400, 403, 404}:
-            return ()
+            return nothing
         value = answer.get(f"asking why {app_id} waits", "appActivities")
         with understood(f"asking why {app_id} waits"):
-            return withheld(value)
+            return make(value)
 
     # --- one application ---
 

@@ -4,6 +4,7 @@ now and then: it changes with a refresh only."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
@@ -15,6 +16,10 @@ from yarn_bridge.options import BY_QUEUE, Options
 
 #: what others use in the queue is as old as this at most
 _EVERY_S = 20.0
+#: the scheduler notes where it keeps nodes only once it was asked, and has come by all of them after this long
+_NOTED_S = 3.0
+#: who keeps nodes is asked of so many applications
+_MOST_APPS = 8
 
 
 class QueueLimits:
@@ -28,6 +33,8 @@ class QueueLimits:
         self._held: Sequence[Holding] = ()  #: by our jobs, when that was asked
         self._at: Mapping[str, Held] = {}  #: the same, by node
         self.master = Held(0, 1, 0)  #: what YARN gives to an application beside its workers
+        self.kept: Mapping[str, str] = {}  #: nodes where nobody else gets anything -> the application they are kept for
+        self._noting: frozenset[str] = frozenset()  #: applications of which the scheduler notes where it keeps nodes
         self.exclusive: frozenset[str] = frozenset()  #: labels of partitions that lend nothing
         self.why = ""  #: why they are not known, or not anew
         self._gone = ""  #: that there is no such queue any more: nothing can be started in it
@@ -43,6 +50,8 @@ class QueueLimits:
         if now_s - self._asked_s >= _EVERY_S:
             self._asked_s = now_s
             self._ask(held, at, labels)
+            with suppress(PortError):  # what is not known is not left out
+                self._ask_who_keeps(now_s)
         if self._options.tenants == BY_QUEUE and self._managed is None:
             self.forget()
             text = f"the queues that are the tenants are not known: {self._gone or self.why}"
@@ -93,17 +102,28 @@ class QueueLimits:
         return caps(self._queues, (*self._held, *new), self._options, held)
 
     def kept_for_others(self) -> str:
-        """Whose containers keep nodes for themselves while they wait, outside Horae's queue; "" for nobody's. YARN does
-        not tell which nodes these are."""
-        if self._queues is None or self._managed is None:
-            return ""
-        ours = {each.path for each in self._managed.walk()}
-        told = [
-            f"{each.reserved} of {each.path}"
-            for each in self._queues.root.leaves()
-            if each.reserved and each.path not in ours
-        ]
+        """Whose containers keep nodes for themselves while they wait, outside Horae's queue; "" for nobody's."""
+        told = [f"{each.reserved} of {each.path}" for each in self._keepers()]
         return f"YARN keeps nodes for containers that wait: {', '.join(told)}" if told else ""
+
+    def _keepers(self) -> list[Queue]:
+        """Leaf queues for whose containers nodes are kept, beside Horae's."""
+        if self._queues is None or self._managed is None:
+            return []
+        ours = {each.path for each in self._managed.walk()}
+        return [each for each in self._queues.root.leaves() if each.reserved and each.path not in ours]
+
+    def _ask_who_keeps(self, now_s: float) -> None:
+        """Which nodes are kept: an application says so, once the scheduler was asked to note it."""
+        self.kept, found, noting = {}, dict[str, str](), list[str]()
+        for queue in self._keepers():
+            for each in self._manager.apps(queue=queue.path, states=("RUNNING", "ACCEPTED")):
+                if each.reserves and len(noting) < _MOST_APPS:
+                    noting.append(each.id)
+                    found |= dict.fromkeys(self._manager.kept_for(each.id, 2 * _EVERY_S), each.id)
+        if not self._noting.issuperset(noting):
+            self._asked_s = now_s - _EVERY_S + _NOTED_S
+        self.kept, self._noting = found, frozenset(noting)
 
     def losers(self) -> tuple[str, ...]:
         """Leaf queues that lose containers to requests of our jobs that YARN goes on counting when they are met. Where

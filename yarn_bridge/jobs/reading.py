@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, Health, Node
-from yarn_bridge.clients.records import NodeReport
+from yarn_bridge.clients.queues import CORES, MEMORY
+from yarn_bridge.clients.records import App, NodeReport, Service
+from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.room import Held
+from yarn_bridge.jobs.room import Held, amount, at_most, there, without
+from yarn_bridge.jobs.state_machine import living_instances
 from yarn_bridge.options import LABEL, Options
 
 _HEALTH = {"RUNNING": Health.UP, "DECOMMISSIONING": Health.DRAIN}
@@ -65,6 +69,40 @@ class Others:
     def gpus(self, host: str) -> Gpus:
         """As last found."""
         return self._last.get(host, Held()).gpus
+
+
+def arrived(
+    record: Record, app: App | None, service: Service | None, before: Mapping[str, Gpus] | None
+) -> Mapping[str, Gpus] | None:
+    """By node, the most that came of a gang that forms; None where nobody says where. `app`, `service`: as just read,
+    the latter if it was; `before`: what this said last.
+
+    The ResourceManager counts its GPUs in all; its service says where, and is believed as long as it counts the same.
+    """
+    if shapes.ANYWHERE in dict(record.components):
+        return None
+    counted = 0 if app is None else app.gpus
+    told = Counter(each.node for each in living_instances(service)) if service is not None else Counter[str]()
+    by_node = {node: workers * record.each for node, workers in told.items()} or before or {}
+    if sum(by_node.values()) == counted:
+        return by_node
+    return dict.fromkeys(record.claims, counted)
+
+
+def beside(
+    nodes: Sequence[Node], others: Mapping[str, Held], certain: Mapping[str, Held], held: Mapping[str, Held]
+) -> tuple[Node, ...]:
+    """The nodes without the free GPUs, memory and cores that others have there for certain. `others`: what `nodes` are
+    without as it is; what our jobs claim (`held`) is left to them."""
+    found = []
+    for node in nodes:
+        at, least, ours = others.get(node.name, Held()), certain.get(node.name, Held()), held.get(node.name, Held())
+        left = without(node, max(least.gpus - at.gpus, 0), held)
+        for what in (MEMORY, CORES):
+            more = max(amount(least, what) - amount(at, what), 0)
+            left = at_most(left, what, max(there(left, what) - more, amount(ours, what)))
+        found.append(left)
+    return tuple(found)
 
 
 def nodes_of(

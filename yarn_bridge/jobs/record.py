@@ -112,6 +112,11 @@ class Record:
         return found
 
     @property
+    def held(self) -> dict[str, int]:
+        """Where it has GPUs, or may come to."""
+        return {} if self.phase is Phase.IDLE else self.claims
+
+    @property
     def mark(self) -> CheckpointMark | None:
         return None if self.checkpoint is None else CheckpointMark(*self.checkpoint)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from horae.port import backoff_s
+from horae.port import JobId, backoff_s
 from horae.spec import JobSpec
 from policy.model import EMPTY, Gpus, Health, Node
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues
@@ -33,14 +33,20 @@ class Held:
     memory_mib: int = 0
 
 
-def held_by(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib: int) -> dict[str, Held]:
-    """By node. `least_mib`: YARN gives memory in multiples of it; 0: not known."""
+def held_by(
+    jobs: Sequence[tuple[Record, JobSpec]],
+    options: Options,
+    least_mib: int,
+    holds: Mapping[JobId, Mapping[str, Gpus]] = EMPTY,
+) -> dict[str, Held]:
+    """By node. `least_mib`: YARN gives memory in multiples of it; 0: not known. `holds`: of these jobs, what they have
+    instead of what they claim."""
     found: dict[str, Held] = {}
     for record, spec in jobs:
         if record.phase is Phase.IDLE:
             continue
         size = worker_of(spec, options, least_mib)
-        for name, gpus in record.claims.items():
+        for name, gpus in holds.get(record.job, record.claims).items():
             at = found.get(name, Held())
             workers = gpus // record.each
             cpus, memory_mib = at.cpus + workers * size.cpus, at.memory_mib + workers * size.memory_mib
@@ -185,7 +191,9 @@ def limited(
         for name in kept:
             more = min(max(min(spare[name], wanted[name]) - kept[name], 0), left)
             kept[name], left = kept[name] + more, left - more
-    return tuple(_with(each, what, ours[each.name] + kept[each.name]) if each.name in kept else each for each in nodes)
+    return tuple(
+        at_most(each, what, ours[each.name] + kept[each.name]) if each.name in kept else each for each in nodes
+    )
 
 
 def amount(held: Held, what: str) -> int:
@@ -198,7 +206,7 @@ def there(node: Node, what: str) -> int:
     return int(node.cpus or 0) if what == CORES else (node.memory or 0) >> 20
 
 
-def _with(node: Node, what: str, amount: int) -> Node:
+def at_most(node: Node, what: str, amount: int) -> Node:
     """With at most so much."""
     if amount >= there(node, what):
         return node
@@ -218,7 +226,7 @@ def below(nodes: Sequence[Node], held: Mapping[str, Held], most: Gpus, within: C
             break
         taken[name] = min(free[name], surplus)
         surplus -= taken[name]
-    return tuple(_without(each, taken.get(each.name, 0), held) for each in nodes)
+    return tuple(without(each, taken.get(each.name, 0), held) for each in nodes)
 
 
 def free_gpus(node: Node, held: Mapping[str, Held]) -> Gpus:
@@ -229,10 +237,10 @@ def free_gpus(node: Node, held: Mapping[str, Held]) -> Gpus:
 
 def shut(nodes: Sequence[Node], held: Mapping[str, Held], out: Collection[str]) -> tuple[Node, ...]:
     """Without the free GPUs of the nodes `out`: nothing new gets there."""
-    return tuple(_without(each, each.gpus, held) if each.name in out else each for each in nodes)
+    return tuple(without(each, each.gpus, held) if each.name in out else each for each in nodes)
 
 
-def _without(node: Node, gpus: Gpus, held: Mapping[str, Held]) -> Node:
+def without(node: Node, gpus: Gpus, held: Mapping[str, Held]) -> Node:
     """With so many free GPUs fewer; what we hold stays ours."""
     return replace(node, foreign=node.foreign + min(gpus, free_gpus(node, held))) if gpus else node
 
@@ -288,12 +296,12 @@ class Lessons:
 
 
 def _heeded(node: Node, lesson: Lesson, held: Mapping[str, Held]) -> Node:
-    node = _without(node, lesson.gpus, held)
+    node = without(node, lesson.gpus, held)
     if lesson.left is None:
         return node
     ours = held.get(node.name, Held())
     for what in (MEMORY, CORES):
-        node = _with(node, what, amount(ours, what) + amount(lesson.left, what))
+        node = at_most(node, what, amount(ours, what) + amount(lesson.left, what))
     return node
 
 

@@ -34,8 +34,9 @@ RENEW_WHEN_MOVED, RENEW_AT = 0.4, 0.7
 RENEWED = "stopped at a checkpoint to be started under a new HDFS token: the one it has would end soon"
 #: a job without GPUs that was lost begins again after this long, twice as long each time
 AGAIN_S, LONGEST_AGAIN_S = 5.0, 600.0
-#: A gang that has all of its containers may take so many times its time: what makes its workers slow to start (files
-#: and images that come to the nodes, a full machine) would be there again at the next try, and begin anew.
+#: A gang that has all of its containers, or its application master, may take so many times its time: what makes them
+#: slow to start (files and images that come to the nodes, a full machine) would be there again at the next try, and
+#: begin anew.
 _SLOW_STARTS = 2.0
 #: states of a worker's container in which it has its GPU
 LIVING = frozenset({"INIT", "STARTED", "READY", "RUNNING_BUT_UNREADY", "RUNNING", "UPGRADING", "NEEDS_UPGRADE"})
@@ -144,13 +145,22 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         gone = tuple(sorted(set(facts.members) - {each.container for each in standing}))
         return Step(replace(opened, asked=False, stop_s=None), (Action(Verb.FORGET, names=gone),) if gone else ())
     if late:
-        whole = not actions and len(living) == record.size
-        if whole and facts.now_s - record.since_s <= _SLOW_STARTS * gang_s:
+        given = _given(facts, not actions and len(living) == record.size)
+        if given and facts.now_s - record.since_s <= _SLOW_STARTS * gang_s:
             return Step(record)
         came = f"{len(standing)} of its {record.size} workers came within {gang_s:g} s"
-        more = f", {_SLOW_STARTS:g} times that passed, and YARN had given all of their containers" if whole else ""
+        more = f", {_SLOW_STARTS:g} times that passed, and YARN had given {given}" if given else ""
         return _give_back(record, facts, came + more)
     return Step(record, actions)
+
+
+def _given(facts: Facts, whole: bool) -> str:
+    """The containers that a late gang has, where those are all that YARN can give it now: what is waited for is that
+    something begins in them. `whole`: all of its workers have one."""
+    if whole:
+        return "all of their containers"
+    begins = facts.app is not None and facts.app.state != "RUNNING" and facts.app.am_node
+    return "its application master a container" if begins else ""
 
 
 def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: float) -> Step:

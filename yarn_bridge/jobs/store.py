@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from horae.port import JobId, LogChunk, Never, PortError, TryLater
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
+from policy.model import Gpus
 from yarn_bridge.clients.hdfs import Hdfs, Status
 from yarn_bridge.clients.records import Withheld
 from yarn_bridge.clients.services import definition_path
@@ -48,6 +49,14 @@ class Seen:
     refused: str = ""  #: why nothing is done with it now
     hindered: str = ""  #: why its service could not be made, when that was tried last
     withheld: tuple[Withheld, ...] = ()  #: why the gang that forms gets no more, as the scheduler said last
+    came: Mapping[str, Gpus] | None = None  #: by node, what came of a gang that forms, or that was given back before it
+    #: stood; None: all of it may be there
+
+    @property
+    def holds(self) -> dict[str, Gpus]:
+        """The most GPUs that it has of each node."""
+        held = self.record.held
+        return held if self.came is None else {node: min(gpus, self.came.get(node, 0)) for node, gpus in held.items()}
 
 
 class JobFiles:

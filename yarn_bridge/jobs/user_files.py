@@ -142,7 +142,7 @@ class UserFiles:
     def __init__(self, hdfs: Hdfs) -> None:
         self._hdfs = hdfs
         self._members: dict[tuple[str, str], Worker] = {}
-        self._acks: dict[tuple[str, str, float], Ack] = {}
+        self._acks: dict[tuple[str, str], tuple[float, Ack]] = {}  #: with the stamp that each was read at
 
     def members(self, folder: str, gpus: int) -> dict[str, Worker]:
         """By container. `gpus`: of the gang, which says how many are worth reading."""
@@ -163,13 +163,12 @@ class UserFiles:
         for entry in self._listed(f"{folder}/acks"):
             if entry.name not in of:
                 continue
-            key = (folder, entry.name, entry.modified_s)
-            if key not in self._acks:
+            stamp, told = self._acks.get((folder, entry.name), (None, None))
+            if stamp != entry.modified_s:
                 told = ack(self._hdfs.document(f"{folder}/acks/{entry.name}"), entry.name)
-                if told is None:
-                    continue
-                self._acks[key] = told
-            found[entry.name] = self._acks[key]
+            if told is not None:
+                self._acks[folder, entry.name] = entry.modified_s, told
+                found[entry.name] = told
         return found
 
     def forget(self, folder: str, names: Collection[str] | None = None) -> None:

@@ -13,18 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horae.elastic.protocol import EXTRA_SELF_CHECKPOINTING
-from horae.elastic.stores.store import HDFS_SCHEMES
 from horae.elastic.supervisor.tasks import FRAMEWORK, SERVERS
 from policy.model import BadInput
 from yarn_bridge.submarine import resources, roles, service, values, words, yamlfile
 from yarn_bridge.submarine.given import Given, Wanted
+from yarn_bridge.submarine.luggage import Luggage
+from yarn_bridge.submarine.paths import Paths
 from yarn_bridge.submarine.resources import Resources
 from yarn_bridge.submarine.roles import ServerRole
 from yarn_bridge.submarine.table import FRAMEWORKS, Fate
 from yarn_bridge.submarine.values import Localization, LocalPolicy
 
-_PATHS = ("input_path", "checkpoint_path", "saved_model_path")
-_KERBEROS = ("keytab", "principal", "distribute_keytab")
 _LEAVABLE = ("tensorboard", "quicklink")
 
 
@@ -74,8 +73,8 @@ class _Job:
         self._strays()
         self.name = wanted.need("name", "a job has a name").value
         self.staging = f"{self.home}/submarine/jobs/{self.name}/staging"
-        self.local = LocalPolicy(self.staging, self.strict)
-        self.uploads: list[Localization] = []
+        self.paths = Paths(wanted, self.staging, self.notes)
+        self.luggage = Luggage(wanted, LocalPolicy(self.staging, self.strict), self.notes, self.home)
         self.workers = self._workers()
         self.board_alone = self.workers == 0
         self.resources = self._board_size() if self.board_alone else self._worker_resources()
@@ -95,7 +94,7 @@ class _Job:
             dry_run=wanted.has("dry_run"),
             json=wanted.has("json"),
             socket=wanted.text("socket"),
-            uploads=tuple(self.uploads),
+            uploads=self.luggage.uploads,
         )
 
     # --- what is refused ----------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ class _Job:
         if not self.wanted.has("tensorboard") or "tensorboard" in self.left_out or self.board_alone:
             return None
         return ServerRole(
-            roles.BOARD, 1, self._board_size(), roles.board_command(self._path("checkpoint_path") or ""), {}
+            roles.BOARD, 1, self._board_size(), roles.board_command(self.paths.of("checkpoint_path") or ""), {}
         )
 
     @property
@@ -232,7 +231,7 @@ class _Job:
             if self.strict:
                 raise size.bad(f"a {name} with {found.text}: GPUs are the workers'", "memory and vcores only")
             self.unseen.append(f"a {name} sees no GPU")
-        command = self._command(self.wanted.need(f"{name}_launch_cmd", f"there are {count} of them"))
+        command = self.paths.filled(self.wanted.need(f"{name}_launch_cmd", f"there are {count} of them"))
         self._check_image(name)
         return ServerRole(name, count, found, command, self.role_env.get(name, {}))
 
@@ -288,7 +287,7 @@ class _Job:
 
     def _job(self) -> dict[str, Any]:
         wanted, share = self.wanted, max(self.gpus_each, 1)
-        command = self._command(wanted.need("worker_launch_cmd", "what shall the workers run?"))
+        command = self.paths.filled(wanted.need("worker_launch_cmd", "what shall the workers run?"))
         elastic = wanted.has("min_workers") or wanted.has("max_workers")
         env = values.environment(wanted.all("env"))
         servers = self.servers
@@ -311,7 +310,7 @@ class _Job:
             job["env"][SERVERS] = roles.words(servers)
             self._note_servers(servers, beside)
         if elastic:
-            job["checkpoint"] = self._checkpoint()
+            job["checkpoint"] = self.paths.checkpoint()
             if wanted.has("self_checkpointing"):
                 job["extra"][EXTRA_SELF_CHECKPOINTING] = "true"
         elif (given := wanted.get("self_checkpointing")) is not None:
@@ -360,116 +359,15 @@ class _Job:
         docker = image is not None or own is not None
         settings = values.conf(wanted.all("conf"), self.strict)
         wanted.idle += [("--conf", "", f"no effect: {text}") for text in settings.idle]
-        items = self._localizations(docker)
-        for given in wanted.all("conf"):
-            if given.value.startswith("tony.containers.resources="):
-                items += [self._resource(given, each) for each in settings.resources]
-                break
-        self.uploads = [each for each in items if each.upload]
-        twice = {item.name for item in items if [other.name for other in items].count(item.name) > 1}
-        if twice:
-            raise BadInput(
-                f"two files would be called {min(twice)}", field="--localization", remedy="rename one: ./NAME"
-            )
+        items = self.luggage.items(docker, settings.resources)
         queue = wanted.get("queue")
         if queue is not None and settings.queue not in (None, queue.value):
             raise queue.bad(f"--conf tony.yarn.queue says {settings.queue}", "keep one of them")
-        principal, keytab = self._kerberos()
+        principal, keytab = self.luggage.kerberos()
         whole = service.service(image, docker, items, env, principal, keytab)
         return service.extra(
             queue.value if queue else settings.queue, whole, service.worker(own, self.resources.others)
         )
-
-    def _localizations(self, docker: bool) -> list[Localization]:
-        found = []
-        for item in self.wanted.all("localization"):
-            one = values.localization(item, docker, self.local)
-            if one is None:
-                self.wanted.idle.append((item.field, item.value, "no effect: YARN cannot fetch it; put it into HDFS"))
-            else:
-                found.append(one)
-                if one.note:
-                    self.wanted.idle.append((item.field, item.value, f"changed: {one.note}"))
-        return found
-
-    def _resource(self, given: Given, source: str) -> Localization:
-        path = source.partition("#")[0].partition("::")[0]
-        if self.strict and path != source:
-            raise given.bad(f"{source}: archives and new names are TonY's", f"write --localization {path}:./NAME")
-        if self.strict:
-            found = values.localization(
-                Given(given.option, f"{source}:.", given.field, given.where, given.line), False, self.local
-            )
-            assert found is not None  # under --strict it is taken or refused
-            return found
-        one = values.resource(source, self.local)
-        if one.note:
-            self.wanted.idle.append((given.field, source, f"changed: {one.note}"))
-        return one
-
-    def _kerberos(self) -> tuple[str | None, str | None]:
-        """(principal, keytab) of the service."""
-        given = [item for name in _KERBEROS if (item := self.wanted.get(name)) is not None]
-        if not given:
-            return None, None
-        try:
-            return self._keys(*(self.wanted.get(name) for name in _KERBEROS))
-        except BadInput as error:
-            if self.strict:
-                raise
-            for item in given:
-                self.notes[item.option.name] = f"no effect: {error}"
-            return None, None
-
-    def _keys(self, path: Given | None, principal: Given | None, distribute: Given | None) -> tuple[str, str]:
-        if path is None or principal is None:
-            one = path or principal
-            if one is None:
-                assert distribute is not None  # one of the three is given
-                raise distribute.bad("there is no keytab to distribute", "add --keytab and --principal, or take it out")
-            raise one.bad(
-                "a keytab and its principal go together", "add --keytab" if path is None else "add --principal"
-            )
-        if "@" not in principal.value or "/" not in principal.value.partition("@")[0]:
-            raise principal.bad("is not user/host@REALM", "YARN Services take no other principal")
-        return principal.value, values.keytab(path, distribute, self.home)
-
-    # --- paths --------------------------------------------------------------------------------------------
-
-    def _path(self, name: str) -> str | None:
-        text = self.wanted.text(name)
-        if text is not None or name == "input_path":
-            return text
-        if name == "saved_model_path":
-            return self._path("checkpoint_path")
-        return f"{self.staging}/checkpoint_path"
-
-    def _command(self, given: Given) -> str:
-        command = given.value
-        for name in _PATHS:
-            path = self._path(name)
-            if f"%{name}%" in command and path is None:
-                raise given.bad(f"uses %{name}%, which is not given", f"add --{name}")
-            command = command.replace(f"%{name}%", path or "")
-        return command
-
-    def _checkpoint(self) -> str:
-        path = self._path("checkpoint_path")
-        assert path is not None
-        given = self.wanted.get("checkpoint_path")
-        scheme = path.partition("://")[0] if "://" in path else ""
-        if given is None or self.wanted.has("self_checkpointing"):
-            return path
-        if scheme and scheme not in HDFS_SCHEMES:
-            raise given.bad(
-                f"the SDK keeps no checkpoints in {scheme}://",
-                "a path in HDFS, or --self_checkpointing if the command keeps its own",
-            )
-        if not scheme and not path.startswith("/"):
-            raise given.bad("a relative path is another folder in each container", "hdfs:///..., or a shared folder")
-        if not scheme:
-            self.notes["checkpoint_path"] = "must be a folder that every node shares, or hdfs:///..."
-        return path
 
     def _lines(self) -> tuple[Line, ...]:
         lines = []

@@ -24,7 +24,7 @@ from yarn_bridge.jobs.grants import check_grant
 from yarn_bridge.jobs.masters import MasterRoom
 from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
-from yarn_bridge.jobs.reading import lost_nodes, observed, one_a_host
+from yarn_bridge.jobs.reading import arrived, lost_nodes, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, Holding, Lessons, held_by, holdings, worker_of
 from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
@@ -156,8 +156,7 @@ class Observer:
 
     def look(self) -> Observation:
         was_blind, self._blind = self._blind, True
-        listed = self._applications()
-        reports = self._reported({each.id for each in listed})
+        listed, reports = self._reported()
         apps = self._executor.look(listed)
         complaints = self._refresh()
         self._blind, self._back_s = False, self._clock() if was_blind else self._back_s
@@ -173,9 +172,10 @@ class Observer:
         known = [(seen.record, seen.spec) for seen in mine]
         told = holdings(known, self._options, self.least_mib)
         held = held_by(known, self._options, self.least_mib)
+        came = held_by(known, self._options, self.least_mib, self._came(mine))
         labels = any(each.labels for each in reports)
         self.limits.look(told, held, labels, self._clock())
-        offer = self.offers.of(reports, self._known_gpus, self._ours(told, held), self._reach(reports))
+        offer = self.offers.of(reports, self._known_gpus, self._ours(told, held, came), self._reach(reports))
         self.nodes = offer.nodes
         return Observation(
             now_s=self._clock(),
@@ -269,9 +269,8 @@ class Observer:
     def _held(self) -> dict[str, int]:
         taken: dict[str, int] = {}
         for seen in self.jobs.values():
-            if seen.record.phase is not Phase.IDLE and not seen.record.released:
-                for node, gpus in seen.record.claims.items():
-                    taken[node] = taken.get(node, 0) + gpus
+            for node, gpus in {} if seen.record.released else seen.record.held.items():
+                taken[node] = taken.get(node, 0) + gpus
         return taken
 
     def held_by_tenant(self, tenant: str) -> Gpus:
@@ -299,16 +298,27 @@ class Observer:
         """One comes or goes."""
         self._apps = (float("-inf"), [])
 
-    def _reported(self, apps: set[str]) -> list[NodeReport]:
-        """All nodes; while a job moves and no application came or went, perhaps as they were a moment ago. Of a
-        ResourceManager that was started anew nothing is believed before it has told its nodes."""
+    def _reported(self) -> tuple[list[App], list[NodeReport]]:
+        """Our applications that live, and all nodes. The nodes are asked first, so that all that they tell of ours as
+        used is among what the ResourceManager counts for us; while a job moves and no application came or went, they
+        are perhaps as they were a moment ago."""
         moves = any(seen.record.phase not in _RESTS for seen in self.jobs.values())
-        if not moves or apps != self._told[1] or self._clock() - self._told[0] >= _NODES_S:
-            self._told = (float("-inf"), set(), [])
-            reports = self.read_nodes()
-            self._rollcall.check(reports, self.nodes, self._clock(), self._manager.info)
-            self._told = (self._clock(), apps, reports)
-        return self._told[2]
+        fresh = not moves or self._clock() - self._told[0] >= _NODES_S
+        if fresh:
+            self._ask_nodes()
+        listed = self._applications()
+        apps = {each.id for each in listed}
+        if not fresh and apps != self._told[1]:
+            self._ask_nodes()
+        self._told = (self._told[0], apps, self._told[2])
+        return listed, self._told[2]
+
+    def _ask_nodes(self) -> None:
+        """Of a ResourceManager that was started anew nothing is believed before it has told its nodes."""
+        before, self._told = self._told[1], (float("-inf"), set(), [])
+        reports = self.read_nodes()
+        self._rollcall.check(reports, self.nodes, self._clock(), self._manager.info)
+        self._told = (self._clock(), before, reports)
 
     def read_nodes(self) -> list[NodeReport]:
         reports = self._manager.nodes()
@@ -335,7 +345,13 @@ class Observer:
         self._executor.by_service.names = self._executor.by_slices.names = names
         return got
 
-    def _ours(self, told: Sequence[Holding], held: Mapping[str, Held]) -> Ours:
+    def _came(self, jobs: Sequence[Seen]) -> dict[JobId, Mapping[str, Gpus]]:
+        """What our jobs have by node. What came of a gang that forms counts only where it was listed after the nodes
+        had told of themselves: else what came between would be somebody else's."""
+        listed_last = self._apps[0] >= self._told[0]
+        return {each.record.job: each.holds for each in jobs if listed_last or each.record.phase is not Phase.FORMING}
+
+    def _ours(self, told: Sequence[Holding], held: Mapping[str, Held], came: Mapping[str, Held]) -> Ours:
         running, now_s, records = self._running(), self._clock(), [seen.record for seen in self.jobs.values()]
         moving = [
             each
@@ -344,7 +360,7 @@ class Observer:
         ]
         unsettled = {node for each in moving if not each.released for node in each.claims}
         begins = any(_needs_master(each.record, each.application in running) for each in self.jobs.values())
-        return Ours(told, held, unsettled, begins)
+        return Ours(told, held, came, unsettled, begins)
 
     def _refresh(self) -> list[str]:
         """Read again what changed in HDFS since the last round; complaints."""
@@ -402,6 +418,8 @@ class Observer:
             hindered=seen.hindered,
             partitions=self._executor.by_service.partitions,
         )
+        if record.phase is Phase.FORMING:
+            seen.came = arrived(record, app, None, seen.came)
         if not self._worth_reading(seen, cheap):
             return cheap
         seen.looked_s = self._clock()
@@ -410,6 +428,7 @@ class Observer:
         except PortError as error:
             return replace(cheap, unreadable=error.text)
         if record.phase is Phase.FORMING and app is not None:
+            seen.came = arrived(record, app, service, seen.came)
             self._ask_why(seen, app)
         words = self._words(seen, app, service)
         return replace(cheap, service=service, service_read=True, last_words=words)

@@ -11,7 +11,7 @@ from yarn_bridge.clients.records import NodeReport
 from yarn_bridge.jobs.masters import MasterRoom
 from yarn_bridge.jobs.partitions import Reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
-from yarn_bridge.jobs.reading import Others, nodes_of, one_a_host
+from yarn_bridge.jobs.reading import Others, beside, nodes_of, one_a_host
 from yarn_bridge.jobs.room import Held, Holding, Lessons, largest, limited, shut
 from yarn_bridge.options import Options
 
@@ -25,6 +25,7 @@ class Ours:
 
     told: Sequence[Holding]
     held: Mapping[str, Held]  #: by node
+    came: Mapping[str, Held]  #: the same, without what has not come of gangs that form
     unsettled: AbstractSet[str]  #: nodes that may not have told yet of all that comes to us, or goes
     begins: bool  #: a job is to have an application master, and YARN has placed none
 
@@ -46,7 +47,7 @@ class Offers:
     ) -> None:
         self._options, self._clock = options, clock
         self.limits, self.lessons, self.masters = limits, lessons, masters
-        self._others = Others()
+        self._others, self._certain = Others(), Others()
         self._given_back: list[tuple[str, Gpus, float]] = []  #: node, GPUs, when that is no excuse any more
 
     def of(self, reports: list[NodeReport], known_gpus: Mapping[str, Gpus], ours: Ours, got: Reach) -> Offer:
@@ -54,14 +55,20 @@ class Offers:
         now_s, held, notes = self._clock(), ours.held, list[str]()
         returning = self._returning(reports, held, now_s)
         others = self._others.look(reports, held, returning, ours.unsettled)
-        nodes = nodes_of(reports, others, known_gpus, self._options)
-        self.masters.look(nodes, reports, self.limits.master, {each.label for each in self.limits.leaves()} or {""})
+        certain = self._certain.look(reports, ours.came, returning, ours.unsettled)
+        nodes = beside(nodes_of(reports, others, known_gpus, self._options), others, certain, held)
+        kept = self.limits.kept
+        free = [each for each in reports if each.host not in kept]
+        self.masters.look(nodes, free, self.limits.master, {each.label for each in self.limits.leaves()} or {""})
         if ours.begins:
             nodes, cost = self.masters.kept(held, self.limits.master, largest(ours.told))
             notes += [cost] if cost else []
         nodes = self.lessons.heeded(nodes, held, now_s)
         notes += self.lessons.notes(now_s)
-        nodes = shut(nodes, held, got.out)
+        nodes = shut(nodes, held, {*got.out, *kept})
+        notes += [
+            f"{name} is not offered: YARN keeps it for a container of {app}" for name, app in sorted(kept.items())
+        ]
         notes += [f"{name} is not offered: {why}" for name, why in sorted(got.out.items())]
         notes += [
             f"{each.host} has GPUs of several types: only its {each.gpu_name} are offered"
@@ -97,7 +104,7 @@ class Offers:
         """By node; what its node told of has returned."""
         used = {each.host: each.gpus_used - held.get(each.host, Held()).gpus for each in one_a_host(reports)}
         self._given_back = [
-            each for each in self._given_back if now_s < each[2] and used.get(each[0], 0) > self._others.gpus(each[0])
+            each for each in self._given_back if now_s < each[2] and used.get(each[0], 0) > self._certain.gpus(each[0])
         ]
         found: dict[str, Gpus] = {}
         for name, gpus, _ in self._given_back:

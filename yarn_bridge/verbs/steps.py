@@ -110,7 +110,8 @@ class Steps:
         seen.doubtful = True
         self._files.keep(record, aloud=aloud)
         seen.doubtful = False
-        self._observer.offers.given_back(_holds(seen.record), _holds(record))
+        self._observer.offers.given_back(seen.holds, record.held)
+        seen.came = seen.came if record.phase is Phase.CLEARING else None
         # Who begins to wait for newcomers asks for other files; what a new epoch's workers say changes the stamp.
         seen.unread = seen.unread or (awaits(record) and not awaits(seen.record))
         if record.phase is Phase.OPEN and seen.record.phase is Phase.FORMING:
@@ -153,7 +154,7 @@ class Steps:
         if seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING:
             # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with
             # what the next step makes of it, which often is that its gang stands.
-            self._observer.offers.given_back(_holds(seen.record), _holds(record))
+            self._observer.offers.given_back(seen.record.held, record.held)
             seen.record, seen.unread, seen.unwritten = record, True, True
         elif record is not seen.record or seen.unwritten:
             self.put(seen, record)
@@ -185,6 +186,8 @@ class Steps:
             return after  # YARN chose the nodes, or gave all: no node was short
         kind, text = after.blocked
         if facts.app is not None and facts.app.state != "RUNNING":
+            if facts.app.am_node:
+                return after  # it has its container, and was slow to begin
             said = facts.app.diagnostics[:LONGEST] or "nothing"
             kept = self._observer.limits.kept_for_others()
             told = [f"its application master has no container, and YARN says: {said}", *([kept] if kept else [])]
@@ -214,7 +217,3 @@ class Steps:
             told.append(kept)
         self._observer.limits.forget()
         return [*told, lesson] if lesson else told
-
-
-def _holds(record: Record) -> dict[str, int]:
-    return {} if record.phase is Phase.IDLE else record.claims

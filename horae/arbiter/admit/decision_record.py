@@ -1,7 +1,8 @@
 """A decision as the journal keeps it: what changed since the pool's last one. Pure.
 
 A quiet cluster decides the same again and again; then there is nothing to write. Reasons are written again when
-their code changes, and all of them at least every `REFRESH_S`, so that their numbers do not grow stale.
+their code changes, those of GPUs that change hands whenever their words do, and all of them at least every `REFRESH_S`,
+however much else is written meanwhile, so that their numbers do not grow stale.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from horae.arbiter.admit.guards import Veto
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.codec import Plain, given, is_plain, plain
 from horae.port import JobId
-from policy.model import Allocation, Certificate, Decision, JobName, Reason, Seconds
+from policy.model import Allocation, Certificate, Code, Decision, JobName, Reason, Seconds
 
 REFRESH_S = 60.0
+#: What a policy's reason says of GPUs that change hands.
+CHANGES = frozenset({Code.GRANTED, Code.GREW, Code.SHRANK, Code.MOVED, Code.PREEMPTED})
 #: Of a certificate's per-app list, the worst are kept.
 WORST_APPS = 10
 
@@ -43,12 +46,15 @@ def decided(
         if not changed and books.decided.get("fallback") == why_not:
             return None
         return events.Decided(pool, told, changed)
-    reasons = _reasons(records, decision, stale=now_s - books.decided_s >= REFRESH_S)
+    refreshed_s = books.decided.get("refreshed_s")
+    stale = refreshed_s is None or now_s - refreshed_s >= REFRESH_S
+    reasons = _reasons(records, decision, stale=stale)
     leases = _leases(records, decision)
     state = given(decision.state)
     new = bool(changed or reasons or leases or decision.cancel) or books.decided.get("fallback")
     if not new and books.policy == question["policy"] and books.state == state:
         return None
+    told["refreshed_s"] = now_s if stale else refreshed_s
     told["certificate"] = _summary(decision.certificate)
     if decision.solver is not None:
         told["solver"] = plain(decision.solver)
@@ -84,7 +90,8 @@ def _reasons(records: list[JobRecord], decision: Decision, stale: bool) -> Plain
         if reason is None:
             continue
         old = record.reason
-        if old is None or old["code"] != reason.code or (stale and old["text"] != reason.text):
+        again = stale or reason.code in CHANGES
+        if old is None or old["code"] != reason.code or (again and old["text"] != reason.text):
             new[record.id] = reason
     differ = {id(reason): reason for reason in new.values()}  # many jobs wait for one reason
     as_they_are = is_plain([reason.numbers for reason in differ.values() if reason.numbers])

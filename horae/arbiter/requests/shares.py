@@ -1,4 +1,4 @@
-"""Who may still hand in jobs when the disk of the arbiter's state grows full.
+"""Who may still hand in jobs when the disk of the arbiter's state, or what it may have of memory, grows full.
 
 While there is plenty, everybody. From then on what one user has on record may take as much as is left for all new
 jobs, and no more: who hands in for ever takes half of the room and is refused, the next one half of the rest, and so
@@ -7,6 +7,9 @@ on, while those who have little are taken to the end.
 
 from __future__ import annotations
 
+import math
+import time
+from collections import Counter
 from collections.abc import Sequence
 
 from horae import spec_json
@@ -22,6 +25,12 @@ _A_JOB = 16 << 10
 #: What it says stands in the journal, its log, the cluster's book and the job's folder.
 _TIMES = 4
 RETRY_S = 60.0
+#: Bytes of memory that jobs on record may take in all, of which half is one user's at most. A job takes some thousand
+#: and its words, in several pictures; a hundred thousand of a user's are no attack, a hundred of three MiB each are.
+MEMORY = 1 << 30
+_AN_ENTRY = 100
+#: Jobs are forgotten by themselves: they are counted anew where there seems to be no room, and so often at most.
+_COUNT_S = 10.0
 
 
 class Shares:
@@ -29,12 +38,15 @@ class Shares:
 
     def __init__(self) -> None:
         self._costs: dict[JobId, int] = {}
+        self._memory: Counter[str] = Counter()  #: by owner, at most
+        self._counted_s = -math.inf
 
     def check(self, ledger: Ledger, room: Room, asked: Sequence[tuple[str, JobSpec]], taken: dict[str, int]) -> None:
         """Raises TryLater where these jobs, (owner, what), take more than their owners' shares.
 
         `taken`: what was admitted since `room` was looked at, by owner; brought up to date.
         """
+        self._check_memory(ledger, asked)
         if room.for_jobs >= PLENTY:
             return
         wanted: dict[str, int] = {}
@@ -53,6 +65,31 @@ class Shares:
         for owner, cost in wanted.items():
             taken[owner] = taken.get(owner, 0) + cost
 
+    def _check_memory(self, ledger: Ledger, asked: Sequence[tuple[str, JobSpec]]) -> None:
+        """Raises TryLater."""
+        wanted: Counter[str] = Counter()
+        for owner, spec in asked:
+            wanted[owner] += _memory(spec)
+        now_s, never = time.monotonic(), self._counted_s == -math.inf
+        if never or (self._without_room(wanted) is not None and now_s - self._counted_s > _COUNT_S):
+            self._counted_s, self._memory = now_s, Counter()
+            for record in ledger.jobs.values():
+                self._memory[record.owner] += _memory(record.spec)
+        if (owner := self._without_room(wanted)) is not None:
+            raise TryLater(
+                f"no new job of {owner} is taken: those on record, with what they say, take "
+                f"{self._memory[owner] >> 20} MiB of the arbiter's memory, of which "
+                f"{(MEMORY - self._memory.total()) >> 20} MiB are left for everybody's; shorter commands and "
+                "environments take less, and what ended long ago is forgotten (`history` in the configuration)",
+                retry_after_s=RETRY_S,
+            )
+        self._memory += wanted
+
+    def _without_room(self, wanted: Counter[str]) -> str | None:
+        left = MEMORY - self._memory.total()
+        short = wanted.total() > left
+        return next((owner for owner, size in wanted.items() if short or self._memory[owner] + size > left), None)
+
     def _of(self, ledger: Ledger, owner: str) -> int:
         if len(self._costs) > 2 * len(ledger.jobs) + 1000:
             self._costs = {job: cost for job, cost in self._costs.items() if job in ledger.jobs}
@@ -68,3 +105,11 @@ class Shares:
 
 def _cost(spec: JobSpec) -> int:
     return _A_JOB + _TIMES * len(spec_json.encode(spec))
+
+
+def _memory(spec: JobSpec) -> int:
+    """Cheap: it is asked of every job. What a form takes as words, and as numbers by the thousand."""
+    words = (spec.command, spec.env, spec.env.values(), spec.extra, spec.extra.values())
+    types = (spec.gpu_types, spec.prefer_types, spec.forbid_types)
+    numbers = len(spec.gpus.allowed or ()) + sum(map(len, spec.throughput.values()))
+    return _TIMES * (1024 + sum(sum(map(len, each)) for each in (*words, *types))) + _AN_ENTRY * numbers

@@ -95,13 +95,15 @@ def _record(job: JobId, spec: JobSpec, pool: Pool, now_s: float) -> JobRecord:
 
 
 class Trials:
-    """Asks, one at a time. Safe to call from any thread."""
+    """One at a time. Safe to call from any thread."""
 
     def __init__(self) -> None:
         self._one = threading.Lock()
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[PolicyRunner]:
+    def turn(self) -> Iterator[PolicyRunner]:
+        """To be taken before `prepare`: that takes the core's time, and thousands of jobs take a good part of a second.
+        Raises TryLater."""
         if not self._one.acquire(blocking=False):  # who waited here would keep others' requests waiting
             raise TryLater("somebody else's dry run is being answered", retry_after_s=AGAIN_S)
         worker = Worker()
@@ -111,21 +113,21 @@ class Trials:
             worker.close()
             self._one.release()
 
-    def run(self, trial: DryRun) -> dict[str, Any]:
-        """Plain data: `jobs`, what each would hold and why; `others`, whose GPUs differ for it."""
-        with self._turn() as runner:
-            without, with_them = runner.ask(trial.without), runner.ask(trial.with_them)
-        why_not = with_them.why_not or without.why_not
-        if with_them.decision is None or without.decision is None:
-            raise BadInput(f"the policy does not say: {why_not}", field="policy", value=trial.policy,
-                           remedy="an operator can say more")  # fmt: skip
-        return {
-            "pool": trial.pool,
-            "mode": trial.mode,
-            "policy": trial.policy,
-            "jobs": [_outcome(job, spec, trial, with_them) for job, spec in trial.jobs.items()],
-            "others": _others(trial, without, with_them),
-        }
+
+def run(trial: DryRun, runner: PolicyRunner) -> dict[str, Any]:
+    """Plain data: `jobs`, what each would hold and why; `others`, whose GPUs differ for it."""
+    without, with_them = runner.ask(trial.without), runner.ask(trial.with_them)
+    why_not = with_them.why_not or without.why_not
+    if with_them.decision is None or without.decision is None:
+        raise BadInput(f"the policy does not say: {why_not}", field="policy", value=trial.policy,
+                       remedy="an operator can say more")  # fmt: skip
+    return {
+        "pool": trial.pool,
+        "mode": trial.mode,
+        "policy": trial.policy,
+        "jobs": [_outcome(job, spec, trial, with_them) for job, spec in trial.jobs.items()],
+        "others": _others(trial, without, with_them),
+    }
 
 
 def _outcome(job: JobId, spec: JobSpec, trial: DryRun, answer: Answer) -> dict[str, Any]:

@@ -140,6 +140,8 @@ def first_line(member: Member) -> str:
     path = _found(word, member.env, where)
     if path is None:
         return "finds no program %s on its PATH; folder %s" % (_shown(word), _shown(where))
+    if os.path.isdir(path):
+        return "finds a folder, and no program, at %s; folder %s" % (_shown(path), _shown(where))
     by = _interpreter(path, member.env, where)
     return "runs %s%s in %s" % (_shown(path), " by %s" % _shown(by) if by else "", _shown(where))
 
@@ -151,7 +153,7 @@ def _found(word: str, env: Mapping[str, str], where: str) -> Optional[str]:
 
 
 def _interpreter(path: str, env: Mapping[str, str], where: str) -> str:
-    """Of a script, what its first line names; else nothing."""
+    """Of a script, what its first line names as the kernel reads it, a carriage return included; else nothing."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return ""
@@ -159,10 +161,10 @@ def _interpreter(path: str, env: Mapping[str, str], where: str) -> str:
             first = file.read(512).split(b"\n")[0]
     except OSError:
         return ""  # what is wrong with it the kernel says when it is started
-    words = os.fsdecode(first[2:]).split() if first[:2] == b"#!" else []
-    if not words or os.path.basename(words[0]) != "env":
-        return words[0] if words else ""
-    named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    words = os.fsdecode(first[2:]).replace("\t", " ").strip(" ").split(" ") if first[:2] == b"#!" else [""]
+    if os.path.basename(words[0]) != "env":
+        return words[0]
+    named = [word for word in words[1:] if word and not word.startswith("-") and "=" not in word]
     return (_found(named[0], env, where) or named[0]) if named else words[0]
 
 

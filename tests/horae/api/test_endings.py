@@ -31,6 +31,15 @@ TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
          ("could not be started: Permission denied: /opt/x/train",)),
         ("[horae-exec] cannot run ./s.sh: [Errno 8] Exec format error: './s.sh'", 126,
          ("could not be started: Exec format error: ./s.sh",)),
+        ("[horae-exec] runs /h/crlf.sh by /bin/sh\\r in /h\n"
+         "[horae-exec] cannot run ./crlf.sh: [Errno 2] No such file or directory: './crlf.sh'", 127, ("(CR LF)",)),
+        ("/usr/bin/env: ‘python3\\r’: No such file or directory", 127, ("(CR LF)",)),
+        ("t.sh: line 2: $'\\r': command not found", 127, ("(CR LF)",)),
+        ("[horae-exec] finds a folder, and no program, at /h/src; folder /h\n"
+         "[horae-exec] cannot run src/: [Errno 13] Permission denied: 'src/'", 126,
+         ("its program is a folder: /h/src",)),
+        ("[horae-exec] cannot run module load cuda: [Errno 2] No such file or directory: 'module'", 127,
+         ("module is no program: a shell has it",)),
         ("python: can't open file '/home/ann/nope.py': [Errno 2] No such file or directory", 2,
          ("its script cannot be read: No such file or directory: /home/ann/nope.py",)),
         ('  File "<string>", line 1\n    if:\nSyntaxError: invalid syntax\n[horae-exec] failed with exit code 1', 1,

@@ -68,6 +68,7 @@ def test_who_waits_for_it_is_told_and_how_it_could_start(tmp_path: Path) -> None
     assert "n1 is away from 2026-12-01" in told(site, job)
     (cause,) = [c for c in explained(site.core, job).causes if c.what == "policy"]
     fits_s = cause.numbers["fits_s"]
+    assert "next decision" not in told(site, job), "though GPUs are free"
     assert 7000 < fits_s < 7200 and f"a time limit of at most {fits_s:.0f} s" in cause.change
     soon = watch.starts(site.core, "main")[job]
     assert soon.in_s == pytest.approx(3 * 3600, abs=60), "when it is back"
@@ -105,6 +106,8 @@ def test_where_there_is_no_other_place_it_waits_until_the_node_is_back(tmp_path:
     site.time.now = NOW + 3 * 3600 - 30
     site.run(20)
     assert site.job(job).state is JobState.STOPPED
+    assert "n1 is away for firmware" in told(site, job, "policy")
+    assert {c.change for c in explained(site.core, job).causes if c.what == "away"} == {"its end"}
     site.run(20)
     assert site.until(job, JobState.RUNNING).allocation == {"n1": 4}
 

@@ -312,6 +312,19 @@ def test_learning_rates_seeds_and_folders_do_not_change_the_key() -> None:
     assert model_key(JobSpec("j", (), GpuRange(1, 1, 1))) == "anyone/nothing"
 
 
+@pytest.mark.parametrize("command", [["python", "t.py"], ["python", "t.py", "--model", "vgg"], []])
+def test_nobody_gives_the_key_that_is_derived_for_another_tenant(command: list[str]) -> None:
+    """What is measured of a stranger's job would be believed of all that the tenant's own have shown."""
+    theirs = _key(*command)
+    assert _key("python", "x.py", model=theirs) == theirs, "the tenant's own may join it"
+    named = [JobSpec("j", (), GpuRange(1, 1, 1), tenant=who, model=theirs) for who in ("eve", "tt", "mallory")]
+    keys = {model_key(spec) for spec in named}
+    assert len(keys) == 1, "who gives the same shares it"
+    assert theirs not in keys
+    above = JobSpec("j", ("python", "t.py"), GpuRange(1, 1, 1), tenant="t/x")
+    assert model_key(above) not in {_key(model=model_key(above)), _key(model="job/7"), "job/7"}
+
+
 def test_a_log_that_the_reader_fails_at_costs_its_own_job_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = LogReader.feed
 

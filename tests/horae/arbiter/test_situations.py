@@ -418,3 +418,30 @@ def test_a_job_of_its_owners_hold_is_not_let_go_by_its_limit(tmp_path: Path) -> 
     site.until(job, JobState.STOPPED)
     site.run(30)
     assert site.job(job).hold_why == "held by ann: lunch"
+
+
+def test_what_a_guard_keeps_back_is_told_by_the_newest_decision(tmp_path: Path) -> None:
+    """Jobs that come one after another change what a third is to have; the guard, and the kind of reason, stay."""
+    site = site_of(tmp_path, guards={"min_run_s": 60.0, "gain": 0.0, "restarts_per_hour": 1000})
+    (first,) = site.commands.submit([spec("first", (1, 6), steps=LONG)], ANN)
+    site.until(first, JobState.RUNNING)
+    for name in ("second", "third"):
+        site.commands.submit([spec(name, 1)], BEN)
+        site.run(3)
+    told, _ = said(explained(site.core, first))
+    assert "would give it 4 GPUs" in told and "shrinks from 6 to 4 GPUs" in told
+    assert "shrinks from 6 to 4 GPUs" in site.job(first).reason["text"], "history tells it of what was done"
+
+
+def test_numbers_of_who_waits_are_refreshed_however_busy_the_pool_is(tmp_path: Path) -> None:
+    site = site_of(tmp_path, "fifo")
+    for steps in (100, LONG):
+        site.commands.submit([spec(f"rigid{steps}", 3, steps=steps, checkpoint=None)], BEN)
+    (job,) = site.commands.submit([spec("large", 6)], ANN)
+    site.run(10)
+    assert site.job(job).reason["numbers"]["free"] == 0
+    for number in range(30):  # each is news, and a decision of its own
+        site.commands.submit([spec(f"small{number}", 1)], BEN)
+        site.run(5)
+    assert site.job(job).reason["numbers"]["free"] == 3
+    assert explained(site.core, job).decided_ago_s < 10.0

@@ -225,3 +225,7 @@ def test_the_first_line_is_one_line_whatever_the_names(tmp_path: Path) -> None:
     assert missing == "finds no program no\\nne on its PATH; folder /"
     os.mkfifo(tmp_path / "pipe")
     assert first_line(Member(["./pipe"], {}, str(tmp_path), 0)).endswith(f"/pipe in {tmp_path}")
+    (tmp_path / "windows").write_bytes(b"#! /bin/sh\r\ntrue\r\n")
+    assert f"/windows by /bin/sh\\r in {tmp_path}" in first_line(Member(["./windows"], {}, str(tmp_path), 0))
+    folder = first_line(Member(["./"], {}, str(tmp_path), 0))
+    assert folder == f"finds a folder, and no program, at {tmp_path}; folder {tmp_path}"
