@@ -31,7 +31,7 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Posted:
     what: Callable[[], Any]
     answer: Future[Any] | None  #: None: a result that comes back, nobody waits
 
@@ -40,7 +40,7 @@ class Mailbox:
     """Any thread puts, the core's takes."""
 
     def __init__(self) -> None:
-        self._mail: queue.SimpleQueue[Submission | Call | None] = queue.SimpleQueue()
+        self._mail: queue.SimpleQueue[Submission | Posted | None] = queue.SimpleQueue()
         self._opened, self._closing, self._closed = Event(), Event(), Event()
 
     def open(self) -> None:
@@ -63,19 +63,19 @@ class Mailbox:
 
     def put(self, what: Callable[[], Any]) -> None:
         """A result; nobody waits for what becomes of it."""
-        self._mail.put(Call(what, None))
+        self._mail.put(Posted(what, None))
 
     def ask(self, what: Callable[[], T], timeout_s: Seconds = PATIENCE_S) -> T:
         """Raises TryLater, and what `what` raises."""
         answer: Future[T] = Future()
-        return self._wait(Call(what, answer), answer, timeout_s)
+        return self._wait(Posted(what, answer), answer, timeout_s)
 
     def submit(self, specs: Sequence[JobSpec], caller: Requester) -> tuple[JobId, ...]:
         """Raises TryLater, and what becomes of the submission."""
         answer: Future[tuple[JobId, ...]] = Future()
         return self._wait(Submission(tuple(specs), caller, answer), answer, PATIENCE_S)
 
-    def _wait(self, message: Submission | Call, answer: Future[T], timeout_s: Seconds) -> T:
+    def _wait(self, message: Submission | Posted, answer: Future[T], timeout_s: Seconds) -> T:
         if self._closing.is_set() or not self._opened.is_set():
             raise TryLater("the arbiter is not running")
         self._mail.put(message)
@@ -86,16 +86,16 @@ class Mailbox:
         except TimeoutError:
             raise TryLater(f"the arbiter did not answer within {timeout_s:g} s") from None
 
-    def batch(self, wait_s: Seconds | None) -> list[list[Submission] | Call]:
+    def batch(self, wait_s: Seconds | None) -> list[list[Submission] | Posted]:
         """What there is; waits so long for it, None: until something comes. Submissions in a row are one."""
-        found: list[Submission | Call | None] = []
+        found: list[Submission | Posted | None] = []
         with contextlib.suppress(queue.Empty):
             found.append(self._mail.get(timeout=wait_s) if wait_s != 0 else self._mail.get_nowait())
             while len(found) < BATCH:
                 found.append(self._mail.get_nowait())
-        together: list[list[Submission] | Call] = []
+        together: list[list[Submission] | Posted] = []
         for message in found:
-            if isinstance(message, Call):
+            if isinstance(message, Posted):
                 together.append(message)
             elif message is not None and together and isinstance(together[-1], list):
                 together[-1].append(message)

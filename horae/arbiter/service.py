@@ -29,7 +29,7 @@ from horae.arbiter.decide.policy_runner import PolicyRunner, Question, Worker
 from horae.arbiter.decide.snapshot import Apps
 from horae.arbiter.driver import reads_logs
 from horae.arbiter.execute.executor import Executor, Op
-from horae.arbiter.mailbox import PATIENCE_S, Call, Mailbox, Submission
+from horae.arbiter.mailbox import PATIENCE_S, Mailbox, Posted, Submission
 from horae.arbiter.notify import notify, watchdog_s
 from horae.arbiter.observe.log_profiles import LogProfiles
 from horae.arbiter.observe.measurements import Profiles
@@ -180,7 +180,7 @@ class Arbiter:
                 match message:
                     case list():
                         self._guarded(partial(self._submit, message), None)
-                    case Call(what, answer):
+                    case Posted(what, answer):
                         self._guarded(what, answer)
             if self._core.stage is Stage.OVER:
                 self.over.set()

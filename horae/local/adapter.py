@@ -31,11 +31,10 @@ from horae.local.books import Book, Books
 from horae.local.disks import shared
 from horae.local.hands import JOB, Hands
 from horae.local.jobfolders import JobFolders
-from horae.local.keeping import Keeper
 from horae.local.launch import Launcher, as_root, own_hands
 from horae.local.options import LocalOptions
 from horae.local.records import Record, Records
-from horae.local.upkeep import Upkeep, despite
+from horae.local.upkeep import Keeper, Upkeep, despite
 from horae.machine_gpus import Use
 from horae.port import (
     Capabilities,

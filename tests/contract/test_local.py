@@ -28,7 +28,7 @@ class LocalHarness:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ports: list[ClusterPort] = []
-        self.port = self.other_arbiter()
+        self.port = self.restart_arbiter()
 
     def pause(self) -> None:
         time.sleep(0.02)
@@ -55,6 +55,7 @@ class LocalHarness:
 
     def restart_arbiter(self) -> ClusterPort:
         self.port = self.other_arbiter()
+        self.port.claim("ours")
         return self.port
 
     def lose_node(self, node: str) -> None:

@@ -77,10 +77,10 @@ class Shares:
             self._counted_s, self._memory = now_s, Counter()
             for record in ledger.jobs.values():
                 self._memory[record.owner] += _memory(record.spec)
-        if (owner := self._without_room(wanted)) is not None:
+        if (refused := self._without_room(wanted)) is not None:
             raise TryLater(
-                f"no new job of {owner} is taken: those on record, with what they say, take "
-                f"{self._memory[owner] >> 20} MiB of the arbiter's memory, of which "
+                f"no new job of {refused} is taken: those on record, with what they say, take "
+                f"{self._memory[refused] >> 20} MiB of the arbiter's memory, of which "
                 f"{(MEMORY - self._memory.total()) >> 20} MiB are left for everybody's; shorter commands and "
                 "environments take less, and what ended long ago is forgotten (`history` in the configuration)",
                 retry_after_s=RETRY_S,
