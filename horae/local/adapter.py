@@ -93,7 +93,7 @@ class LocalCluster:
 
     def observe(self) -> Observation:
         with self._mutex, _reading():
-            records = self._records.scan() if self._books.path.exists() else []
+            records = self._records.scan() if (self._state / "jobs").exists() else []
             health = self._health()
             self._living = {record.id for record in records if record.lives}
             foreign: dict[str, int] = {}

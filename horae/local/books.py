@@ -138,7 +138,9 @@ class Books:
 
     def stamps(self) -> dict[JobId, tuple[int, int]]:
         """For every job with a book, what changes with it. Raises OSError."""
-        found = {}
+        found: dict[JobId, tuple[int, int]] = {}
+        if not self.path.exists():  # nobody has claimed the cluster yet
+            return found
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if entry.name.endswith(_BOOK) and not entry.name.startswith("."):
@@ -149,6 +151,8 @@ class Books:
 
     def read(self, job: JobId) -> Book | None:
         """Raises OSError, Unbelievable."""
+        if not self.path.exists():
+            return None
         with Folder.open(self.path) as folder:
             data = folder.read(job + _BOOK, _MOST_BYTES)
         return None if data is None else decode(data, f"{self.path}/{job}{_BOOK}")

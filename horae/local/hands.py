@@ -54,10 +54,14 @@ class Hands:
         self.state, self._python, self._environment = state, python, dict(environment)
         self._children: list[subprocess.Popen[bytes]] = []
 
-    def prepare(self, books: Path) -> None:
-        """Their folders, with what a version before noted of keepers beside its `books`. Raises OSError."""
+    def make_folders(self) -> None:
+        """Raises OSError."""
         for name, mode in ((JOBS, 0o755), (KEEPERS, 0o700)):
             (self.state / name).mkdir(mode=mode, parents=True, exist_ok=True)
+
+    def prepare(self, books: Path) -> None:
+        """Their folders, with what a version before noted of keepers beside its `books`. Raises OSError."""
+        self.make_folders()
         with Folder.open(books) as before, self._folder(KEEPERS) as keepers:
             if before.stat().st_uid == os.geteuid():
                 adopt(before, keepers)

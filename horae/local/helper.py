@@ -56,6 +56,7 @@ class Confined(Hands):
 
     def __init__(self, state: Path, python: str) -> None:
         super().__init__(state, python, os.environ)
+        self.make_folders()
         self._held = {name: _roots(state, name) for name in (JOBS, KEEPERS)}
 
     def _folder(self, name: str) -> Folder:

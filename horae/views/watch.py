@@ -57,7 +57,7 @@ def _as_last_decided(core: Core, record: JobRecord) -> JobRecord:
     if decision is None or (reason := decision.reasons.get(record.id)) is None:
         return record
     wish = decision.allocation.get(record.id, {})
-    guard = None if record.guard is None else replace(record.guard, wanted=wish)
+    guard = None if record.guard is None else replace(record.guard, wanted=dict(wish))
     return replace(record, reason=plain(reason), guard=guard)
 
 
