@@ -158,7 +158,7 @@ def test_a_core_that_is_held_up_costs_a_sign_of_life_and_not_the_arbiter(
         raise TryLater("the arbiter did not answer within 5 s")
 
     assert arbiter._alive() is True
-    monkeypatch.setattr(arbiter, "_put", late)
+    monkeypatch.setattr(arbiter._mail, "ask", late)
     assert arbiter._alive() is False
 
 
@@ -191,7 +191,7 @@ def test_a_question_that_comes_too_late_is_refused_at_once(tmp_path: Path, monke
     running = serve(tmp_path)
     running.start()
     running.stop()
-    monkeypatch.setattr(running._stopping, "is_set", lambda: False)
+    monkeypatch.setattr(running._mail._closing, "is_set", lambda: False)
     with pytest.raises(TryLater, match="is stopping"):
         watch.jobs(running)
 
