@@ -64,7 +64,10 @@ class Stops:
                 leave.append(_Asked(row, replace(memo, stop=stop), f"stopping {job}"))
             elif row.state != "COMPLETING":  # the next observation asks: during the prolog a signal is lost, or kills
                 later.append((job, replace(memo, stop=stop)))
-        self._spool.note_holds(self._memories.held() | {job for job, _, _ in back})
+        # First, for what is held and not put down is taken for an administrator's after a crash.
+        unknown = self._note([(job, replace(self._memories.get(job), held_s=memo.held_s)) for job, memo, _ in back])
+        back, errors = [each for each in back if each[0] not in unknown], errors | unknown
+        self._spool.note_holds(self._memories.held())
         held = self._client.write_each([batch for _, _, batch in back])
         for (job, memo, _), error in zip(back, held, strict=True):
             if error is None:
