@@ -136,8 +136,8 @@ class Memories:
 
     def held(self) -> frozenset[str]:
         """Jobs that we hold ourselves, or have, or had, requeued held."""
-        held = (memo.job for memo in self._memos.values() if (memo.held_s or memo.requeued) and not memo.released)
-        return frozenset(held)
+        ours = (memo for memo in self._memos.values() if not memo.released)
+        return frozenset(memo.job for memo in ours if memo.held_s or memo.requeued)
 
     def ordered(self) -> frozenset[str]:
         """Jobs that have, or may have, a SiteFactor of ours."""

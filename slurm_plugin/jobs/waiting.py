@@ -86,8 +86,11 @@ def held_by_others(row: JobRow, memo: Memo) -> bool:
 def _held_by_hand(row: JobRow, memo: Memo) -> bool:
     """Of an elastic one that has run, which Slurm holds for its exit code, and for a requeue that we ask for: whether
     that is not all. Who lost our memories takes our own holds for others', and says so."""
-    asked = memo.requeued and (memo.stop is None or memo.stop.restarts == row.restarts - 1)
-    return row.restarts > 0 and (row.reason == _BY_ADMIN or (row.reason == _REQUEUED_HELD and not asked))
+    if row.restarts == 0:
+        return False
+    if row.reason == _REQUEUED_HELD:
+        return not memo.requeued
+    return row.reason == _BY_ADMIN
 
 
 def who_holds(row: JobRow) -> str:
