@@ -85,8 +85,8 @@ def held_by_others(row: JobRow, memo: Memo) -> bool:
 
 def _held_by_hand(row: JobRow, memo: Memo) -> bool:
     """Of an elastic one that has run, which Slurm holds for its exit code, and for a requeue that we ask for: whether
-    that is not all. Who lost our memories takes our own holds for others', and says so."""
-    if row.restarts == 0:
+    that is not all. With our memory lost any hold may be ours."""
+    if row.restarts == 0 or not memo.grants:
         return False
     if row.reason == _REQUEUED_HELD:
         return not memo.requeued

@@ -108,6 +108,7 @@ def test_what_an_administrator_holds_is_told_apart() -> None:
         ({"reason": REQUEUED}, Memo("7.abc", (RAN,), rescued=1, rescued_s=NOW - 2), False),
         ({"reason": REQUEUED}, Memo("7.abc", (RAN,), rescued=1, rescued_s=NOW - 99), True),  # of a run before
         ({"reason": "launch failed requeued held"}, Memo("7.abc", (RAN,)), False),
+        ({"reason": "JobHeldAdmin"}, Memo("7.abc"), False),  # our memory is lost: it may be ours
         ({"reason": REQUEUED, "priority": 9}, Memo("7.abc", (RAN,)), False),
     ],
 )
