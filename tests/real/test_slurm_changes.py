@@ -106,6 +106,7 @@ def test_what_an_administrator_changes_stands(site: Driver, when: str, comment: 
             site.wait(job, JobState.STOPPED)
         if when == "stopped":
             change_all()
+            site.observe()  # a limit that has to be written with a start is known from the look before
         for at, job in enumerate(jobs):
             site.start(job, {f"n{1 + at // 4}": 1}, 2)
         for job in jobs:
