@@ -434,7 +434,8 @@ def seen_to_hold(arbiter: Arbiter, job: str) -> float:
     """GPU-seconds by the journal, of what Slurm bills: not from the grant on, but from when it is seen to run."""
     seen = [event for event in arbiter.history(job) if event.kind is Kind.SEEN]
     held = [sum(event.data["allocation"].values()) * (event.data["state"] in {"running", "stopping"}) for event in seen]
-    return sum(gpus * (after.at_s - at.at_s) for gpus, (at, after) in zip(held, pairwise(seen), strict=False))
+    spans = zip(held, pairwise(seen), strict=False)
+    return float(sum(gpus * (after.at_s - at.at_s) for gpus, (at, after) in spans))
 
 
 @pytest.mark.soak
