@@ -40,7 +40,6 @@ from slurm_plugin.jobs.record import Memories
 from slurm_plugin.jobs.specification import port_id
 from slurm_plugin.jobs.starts import RESTART_GAP_S, Starts
 from slurm_plugin.jobs.stops import Stops
-from slurm_plugin.jobs.waiting import restarts_itself
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.rights import HIDING, command_of, hidden_from
@@ -325,9 +324,7 @@ class SlurmCluster:
         with self._memories.together():
             for job in (*jobs, *over):
                 if job not in errors:
-                    memo = self._memories.get(job)
-                    kept = memo.ordered if job in jobs and restarts_itself(jobs[job]) else 0
-                    self._memories.put(replace(memo, released=True, ordered=kept))
+                    self._memories.put(replace(self._memories.get(job), released=True, ordered=0))
         self._spool.note_ordered(self._memories.ordered())
         for job in {*jobs, *over} - errors.keys():
             self._spool.forget(job)

@@ -93,6 +93,13 @@ class Memo:
         """The grant behind the incarnation that Slurm counts as `restarts`."""
         return next((grant for grant in reversed(self.grants) if grant.restarts == restarts), None)
 
+    @property
+    def requeued(self) -> bool:
+        """Whether we had it requeued held at the end of its newest start."""
+        last = self.grant
+        rescued = last is not None and self.rescued_s > (last.began_s or last.at_s)
+        return rescued or (self.stop is not None and self.stop.forced)
+
     def with_grant(self, grant: Grant) -> Memo:
         kept = tuple(old for old in self.grants if old.epoch < grant.epoch)[-8:]
         return replace(self, grants=(*kept, grant))
@@ -128,8 +135,9 @@ class Memories:
         return tuple(self._memos.values())
 
     def held(self) -> frozenset[str]:
-        """Jobs that we hold ourselves."""
-        return frozenset(memo.job for memo in self._memos.values() if memo.held_s and not memo.released)
+        """Jobs that we hold ourselves, or have, or had, requeued held."""
+        ours = (memo for memo in self._memos.values() if not memo.released)
+        return frozenset(memo.job for memo in ours if memo.held_s or memo.requeued)
 
     def ordered(self) -> frozenset[str]:
         """Jobs that have, or may have, a SiteFactor of ours."""

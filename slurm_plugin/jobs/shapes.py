@@ -77,12 +77,13 @@ def start_writes(
         raise Never(f"{row.id}: no GPUs")
     per_gpu = cpus_per_gpu(row, tag, defaults)
     per_node = max(math.ceil(per_gpu * grant.per_node), 1) if per_gpu else 1
-    memory_mb = limit_min = None
+    memory_mb = None
     if tag and tag.memory and tag.gpus:
         share = tag.memory * (tag.nodes or 1) / tag.gpus
         memory_mb = max(math.ceil(share * grant.per_node / (1 << 20)), 1)
-    if memo.limit_s is not None and memo.used_s > 0:
-        limit_min = left_min(memo)
+    limit_min = left_min(memo) if memo.used_s > 0 else None
+    if limit_min is not None and limit_min * 60.0 == row.limit_s:
+        limit_min = None  # another may stand there by now: an administrator's
     change = Change(
         start_now=True, nodes=count, tasks=count, cpus_per_task=per_node, cpus=count * per_node,
         node_list=grant.nodes, gpus_per_node=grant.per_node, memory_mb=memory_mb, limit_min=limit_min,

@@ -48,7 +48,7 @@ class Stops:
     def stop(self, asked: Sequence[tuple[Known, float]]) -> dict[JobId, PortError]:
         """Ask each, with its grace, to checkpoint and leave; an error of one is its own. Only those that are `due`."""
         errors: dict[JobId, PortError] = {}
-        back: list[tuple[JobId, Memo, Batch]] = []
+        back: dict[JobId, Batch] = {}
         leave: list[_Asked] = []
         later: list[tuple[JobId, Memo]] = []
         for known, grace_s in asked:
@@ -59,19 +59,20 @@ class Stops:
             elif memo.outstanding and row.state == "PENDING":
                 # If it began to run before the hold came, the next observation asks it to leave.
                 taken = replace(memo.with_last(withdrawn=True, recalled=True), stop=stop, held_s=self._sight.now_s())
-                back.append((job, taken, Batch((hold(row.id),), f"taking back the grant of {job}")))
+                later.append((job, taken))
+                back[job] = Batch((hold(row.id),), f"taking back the grant of {job}")
             elif row.state == "RUNNING" and row.reason != "Prolog":
                 leave.append(_Asked(row, replace(memo, stop=stop), f"stopping {job}"))
             elif row.state != "COMPLETING":  # the next observation asks: during the prolog a signal is lost, or kills
                 later.append((job, replace(memo, stop=stop)))
-        self._spool.note_holds(self._memories.held() | {job for job, _, _ in back})
-        held = self._client.write_each([batch for _, _, batch in back])
-        for (job, memo, _), error in zip(back, held, strict=True):
-            if error is None:
-                later.append((job, memo))
-            else:
-                errors[job] = error
-        return errors | self._note(later) | self._ask(leave)
+        # First: what is held and not put down is taken for an administrator's after a crash. A hold that fails is due
+        # in the next observation.
+        unknown = self._note(later)
+        self._spool.note_holds(self._memories.held())
+        if not unknown:
+            failed = self._client.write_each(list(back.values()))
+            errors |= {job: error for job, error in zip(back, failed, strict=True) if error is not None}
+        return errors | unknown | self._ask(leave)
 
     def _note(self, memos: Sequence[tuple[JobId, Memo]]) -> dict[JobId, PortError]:
         """Put them down before anything is asked; all or none."""

@@ -85,12 +85,12 @@ def held_by_others(row: JobRow, memo: Memo) -> bool:
 
 def _held_by_hand(row: JobRow, memo: Memo) -> bool:
     """Of an elastic one that has run, which Slurm holds for its exit code, and for a requeue that we ask for: whether
-    that is not all. Who lost our memories takes our own holds for others', and says so."""
-    asked = memo.stop is not None and memo.stop.forced and memo.stop.restarts == row.restarts - 1
-    last = memo.grant
-    rescued = last is not None and memo.rescued_s > (last.began_s or last.at_s)
-    requeued = row.reason == _REQUEUED_HELD and not asked and not rescued
-    return row.restarts > 0 and (requeued or row.reason == _BY_ADMIN)
+    that is not all. With our memory lost any hold may be ours."""
+    if row.restarts == 0 or not memo.grants:
+        return False
+    if row.reason == _REQUEUED_HELD:
+        return not memo.requeued
+    return row.reason == _BY_ADMIN
 
 
 def who_holds(row: JobRow) -> str:

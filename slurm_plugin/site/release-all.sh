@@ -6,8 +6,8 @@
 # Removes the heartbeat first, so that the Lua module holds nothing new, then releases all: pending jobs with the
 # request their users made and at the time they asked for, running jobs from a hold (that older versions left on them).
 # What its owner or an administrator holds stays held, and is named at the end: Horae holds whom SPOOL/holds names, whom
-# the module held at submission, and elastic jobs that have run (their exit code holds them). SPOOL/ordered names whose
-# SiteFactor was written, also of jobs that bear no tag: mode `order` writes nothing else on anybody.
+# the module held at submission, and elastic jobs that have run, unless an administrator held them beside their exit code.
+# SPOOL/ordered names whose SiteFactor was written, also of jobs that bear no tag: mode `order` writes nothing else.
 spool=${1:-/var/spool/horae}
 rm -f "$spool/heartbeat"
 # Who orders nothing has no SiteFactor to take back.
@@ -35,12 +35,13 @@ with_tasks() {
 hand_back() {
   # An array that waits is one record, and stays one; its list of tasks is not to be cut off.
   jobs=$(SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue -h -a -t all \
-    -O "JobArrayID:|,State:|,PriorityLong:|,restartcnt:|,EligibleTime:|,SubmitTime:|,Partition:|,admin_comment:|") || return
+    -O "JobArrayID:|,State:|,PriorityLong:|,restartcnt:|,EligibleTime:|,SubmitTime:|,Partition:|,admin_comment:|,Reason:|") || return
   orders=$(printf '%s\n' "$jobs" | awk -F'|' -v now="$now" -v lever="$factor" -v loses="$loses" \
     -v holds="$spool/holds" -v ordered="$spool/ordered" '
   BEGIN {
     kinds = split("BEGIN END FAIL REQUEUE TIME_LIMIT TIME_LIMIT_90 TIME_LIMIT_80 TIME_LIMIT_50 STAGE_OUT " \
       "ARRAY_TASKS INVALID_DEPEND", kind, " ")
+    by_hand["JobHeldAdmin"] = by_hand["job requeued in held state"] = 1
     while ((getline line < holds) > 0) ours[line] = 1
     while ((told = (getline line < ordered)) > 0) lifted[line] = 1
   }
@@ -85,7 +86,7 @@ hand_back() {
       printf "update jobid=%s Partition=%s%s\n", $1, list, tasks
       next
     }
-    others = $3 + 0 == 0 && !arrived && !(($1 "." nonce) in ours) && (own || $4 + 0 == 0)
+    others = $3 + 0 == 0 && !arrived && !(($1 "." nonce) in ours) && (own || $4 + 0 == 0 || by_hand[$9])
     if (others) left = left (left == "" ? "" : ",") $1
     if (own) {
       when = sprintf("update jobid=%s StartTime=%s%s%s\n", $1, start, factor, tasks)

@@ -154,3 +154,19 @@ def test_what_slurm_says_of_an_update_that_it_makes_is_no_failure(tmp_path: Path
     (tmp_path / "again").mkdir()
     (tmp_path / "again/says").write_text("Access/permission denied for job 7\n")
     assert handed_back(tmp_path / "again", f"echo '{PARKED}'") == (1, told * 3)
+
+
+def test_an_administrators_hold_of_an_elastic_job_that_has_run_is_left(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool/holds").write_text("3.3\n4.4\n")
+    reasons = [
+        "JobHeldUser",
+        "JobHeldAdmin",
+        "JobHeldAdmin",
+        "job requeued in held state",
+        "job requeued in held state",
+    ]
+    rows = [f"{at}|PENDING|0|1|1|1|gpu|horae={at},gpus=1,nodes=1|{why}|" for at, why in enumerate(reasons, start=1)]
+    code, told = handed_back(tmp_path, "cat <<'EOF'\n" + "\n".join(rows) + "\nEOF")
+    assert code == 0
+    assert [line for line in told if line.startswith("release")] == ["release 1", "release 3", "release 4"]

@@ -380,3 +380,17 @@ def test_a_shape_that_somebody_gives_an_elastic_job_is_not_put_away_in_silence()
     assert look(admin_comment=OWN, comment="", gpus_per_node=2, num_nodes=2).note == "", (
         "a rigid one is planned as it stands"
     )
+
+
+def test_a_limit_that_stands_already_is_not_written_again() -> None:
+    """An administrator may have given another since the last look."""
+    for used_s, limit_s, written in (
+        (30.0, 3600.0, None),
+        (90.0, 3600.0, 59),
+        (90.0, 3540.0, None),
+        (0.0, 3600.0, None),
+    ):
+        row, memo = replace(ROW, restarts=1, limit_s=limit_s), Memo("7.abc", (RAN,), limit_s=3600.0, used_s=used_s)
+        change = start_writes(row, memo, GRANT)[0].change
+        assert change is not None
+        assert change.limit_min == written, (used_s, limit_s)

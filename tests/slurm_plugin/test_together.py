@@ -84,6 +84,9 @@ class Site:
     def fences(self) -> list[str]:
         return [(self.folder / "spool/jobs" / job / "epoch").read_text().strip() for job in self.jobs]
 
+    def holds(self) -> list[str]:
+        return (self.folder / "spool/holds").read_text().split()
+
     def running(self) -> None:
         """All were started and run."""
         assert not self.start(1)
@@ -254,6 +257,18 @@ def test_on_other_nodes_they_start_at_once_and_a_start_that_waits_is_taken_back(
     assert site.port.start_many([(second, {"n2": 1}, 3)]) == {}
     assert not site.port._starts.waits(second), "the newer one went at once, the older one is not made"
     assert site.slurm.said[-2:] == ["update 2", "release 2"]
+
+
+def test_our_hold_is_put_down_before_it_is_written(site: Site) -> None:
+    """Whoever comes after a crash in between would take it for an administrator's, and leave the job held for good."""
+    assert site.start(1) == {}
+    (job, *_) = site.jobs
+    attend(site.port)
+    met: list[object] = []
+    site.slurm.before = lambda what: met.append((site.memo(job)["held_s"] != 0.0, site.holds()))
+    assert site.port.stop_many([(job, 30.0)]) == {}
+    assert site.slurm.said[-1] == "hold 1"
+    assert met == [(True, [job])]
 
 
 class Clock:

@@ -105,10 +105,10 @@ def test_what_an_administrator_holds_is_told_apart() -> None:
         ({"reason": REQUEUED}, Memo("7.abc", (RAN,)), True),
         ({"reason": REQUEUED}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 5.0, 0)), True),  # asked by us, not by force
         ({"reason": REQUEUED}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 5.0, 0, forced=True)), False),
-        ({"reason": REQUEUED, "restarts": 2}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 5.0, 0, forced=True)), True),
         ({"reason": REQUEUED}, Memo("7.abc", (RAN,), rescued=1, rescued_s=NOW - 2), False),
         ({"reason": REQUEUED}, Memo("7.abc", (RAN,), rescued=1, rescued_s=NOW - 99), True),  # of a run before
         ({"reason": "launch failed requeued held"}, Memo("7.abc", (RAN,)), False),
+        ({"reason": "JobHeldAdmin"}, Memo("7.abc"), False),  # our memory is lost: it may be ours
         ({"reason": REQUEUED, "priority": 9}, Memo("7.abc", (RAN,)), False),
     ],
 )
