@@ -58,7 +58,7 @@ def run_from_folder(folder: JobFolder, document: Optional[bytes] = None) -> Run:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unusable("%s: spec.json or state.json lacks something: %r" % (folder.path, error)) from None
     url = spec.get("checkpoint")
-    checkpoint = None if url is None else checkpoint_url(str(url), cwd)
+    checkpoint = None if url is None else checkpoint_url(str(url), cwd or folder.path)
     fence = folder.file(protocol.EPOCH_FILE)
     own = {str(key): str(value) for key, value in (spec.get("env") or {}).items()}
     check_servers(shape.plain_environment(own))
