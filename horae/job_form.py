@@ -110,7 +110,9 @@ class JobForm(Form):
     )
     tenant: Name | None = Field(None, description="default: your user name")
     app: Name | None = Field(None, description="default: an app of its own")
-    cwd: Word | None = Field(None, description="default: where you submit it from")
+    cwd: Word | None = Field(
+        None, description="default: where you submit it from; over the API a full path, by default the job's own folder"
+    )
     env: dict[Variable, Text] = Field(default_factory=dict, max_length=4096)
     typed: Word | None = Field(
         None, description="a file of yours with environment, umask and limits, by `horae submit`; on one machine"

@@ -1,4 +1,5 @@
-"""`horae submit --sbatch ...`: a job's form as a batch script, handed in by sbatch as the user who calls.
+"""`horae submit --sbatch ...`: a job's form as a batch script, handed in by sbatch as the user who calls; and `-i`: as
+srun's command line.
 
     horae submit -g 1:8 -c ckpt --sbatch=--partition=gpu --sbatch=--time=12:00:00 -- python train.py
 
@@ -23,12 +24,31 @@ from slurm_plugin.errors import port_error
 
 _GPUS = re.compile(r"^(?:--gres\b|--gpus\b|--gpus-per-\w+\b|-G)")
 _WORD = re.compile(r"[^\s,=]+")
+#: Of a batch job alone.
+_BATCH = ("--parsable", "--requeue", "--open-mode=append")
 
 
 def submit(jobs: Sequence[JobSpec], options: Sequence[str]) -> list[str]:
     """Entry point `horae.submitters: slurm`. The JobIds. Raises BadInput, Never (Slurm's refusal), FixConfiguration."""
     prepared = [(script(job), sbatch_options(job, options)) for job in jobs]  # all are checked before one is sent
     return [_sbatch(text, words, job.cwd) for job, (text, words) in zip(jobs, prepared, strict=True)]
+
+
+def session(job: JobSpec, options: Sequence[str]) -> list[str]:
+    """What an interactive job is on Slurm: srun's command line, on the caller's terminal. It waits its turn as every
+    job there, and Slurm passes on between the terminal and the node. Raises BadInput, FixConfiguration."""
+    if within := os.environ.get("SLURM_JOB_ID"):
+        raise BadInput("you are in a job already, and srun would share its GPUs", field="SLURM_JOB_ID", value=within,
+                       remedy="leave it first, or `srun --pty` for a step of it")  # fmt: skip
+    program = shutil.which("srun")
+    if program is None:
+        raise FixConfiguration(
+            "there is no srun on this host, and a terminal goes by no other way",
+            "say it on a login node of the cluster",
+        )
+    words = [word for word in sbatch_options(job, options) if word not in _BATCH]
+    env = ["env", *(f"{name}={value}" for name, value in job.env.items())] if job.env else []
+    return [program, "--pty", "--ntasks=1", *words, *env, *job.command]
 
 
 def script(job: JobSpec) -> str:
@@ -57,7 +77,7 @@ def script(job: JobSpec) -> str:
 def sbatch_options(job: JobSpec, options: Sequence[str]) -> list[str]:
     """Ours from the form, then the user's. Raises BadInput for a form that Slurm's options cannot say."""
     most = job.gpus.requested
-    words = ["--parsable", "--requeue", "--open-mode=append", f"--job-name={job.name}", f"--chdir={job.cwd}"]
+    words = [*_BATCH, f"--job-name={job.name}", f"--chdir={job.cwd}"]
     elastic = job.elastic and (job.checkpoint is not None or job.extra.get("self_checkpointing") == "true")
     comment = [horae_word(job)] if elastic and not job.gpus.rigid else []
     if not any(_GPUS.match(option) for option in options):

@@ -22,6 +22,7 @@ from horae.arbiter.requests.authority import NotAllowed
 from horae.arbiter.requests.commands import NoSuchJob
 from horae.job_form import JobForm
 from horae.port import LogChunk
+from horae.spec import JobSpec
 from policy.model import BadInput, Seconds
 
 #: Plain data, as `horae.answers` has it for the verb.
@@ -105,12 +106,12 @@ class Handlers:
     # --- requests -----------------------------------------------------------------------------------------
 
     def hand_in(self, caller: Caller, jobs: Sequence[JobForm]) -> Answer:
-        taken = self._backend.submit([form.spec(owner=caller.name) for form in jobs], by=caller.name)
+        taken = self._backend.submit(_specs(jobs, caller), by=caller.name)
         notes = self._backend.notes(taken)
         return {"jobs": taken, **({"notes": notes} if notes else {})}
 
     def dry_run(self, caller: Caller, jobs: Sequence[JobForm]) -> Answer:
-        found = self._backend.dry_run([form.spec(owner=caller.name) for form in jobs], by=caller.name)
+        found = self._backend.dry_run(_specs(jobs, caller), by=caller.name)
         return access.trial(found, caller, self._site)
 
     # --- apps and their own agents ------------------------------------------------------------------------
@@ -164,3 +165,13 @@ async def _waited(ask: Callable[[], Answer], enough: Callable[[Answer], bool], w
         if enough(found) or time.monotonic() >= until:
             return found
         await asyncio.sleep(LOOK_S)
+
+
+def _specs(jobs: Sequence[JobForm], caller: Caller) -> list[JobSpec]:
+    """Raises BadInput for a folder that is named from where the caller is, which no request tells."""
+    for number, form in enumerate(jobs):
+        if form.cwd is not None and not form.cwd.startswith("/"):
+            why = "is no full path, and nobody here knows from where it is meant"
+            remedy = "a path that begins with /; `horae submit` makes one of what you type"
+            raise BadInput(why, field=f"jobs[{number}].cwd", value=form.cwd, remedy=remedy)
+    return [form.spec(owner=caller.name) for form in jobs]

@@ -34,23 +34,25 @@ LIMIT_S = 3600.0
 _LOOK_S = 1.0
 
 
-def job_of(given: Mapping[str, Any], where: Path) -> dict[str, Any]:
-    """The job of a session. Raises BadInput for what a session cannot be."""
+def rigid(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The job of a session as it is everywhere. Raises BadInput for what a session cannot be."""
     if given.get("checkpoint") or given.get("iterations"):
         raise BadInput("is a training's", field="--checkpoint" if given.get("checkpoint") else "--iterations",
                        remedy="take it out: an interactive job cannot be stopped and resumed")  # fmt: skip
     if not isinstance(given.get("gpus", 1), int):
         raise BadInput("is a range", field="--gpus", remedy="an interactive job keeps its GPUs: one number")
     command = list(given.get("command") or [os.environ.get("SHELL") or "/bin/sh"])
+    named = {"name": given.get("name") or "interactive", "command": command}
+    return {"gpus": 1, "time_limit_s": LIMIT_S, **given, **named, "elastic": False, "retries": 0}
+
+
+def job_of(given: Mapping[str, Any], where: Path) -> dict[str, Any]:
+    """The job of a session of this machine, whose program speaks to the socket `where`. Raises BadInput."""
+    job = rigid(given)
     return {
-        "gpus": 1,
-        "time_limit_s": LIMIT_S,
-        **given,
-        "name": given.get("name") or "interactive",
+        **job,
         "app": given.get("app") or f"interactive-{where.parent.name}",
-        "elastic": False,
-        "retries": 0,
-        "command": [sys.executable, "-m", "horae.elastic.terminal", str(where), *command],
+        "command": [sys.executable, "-m", "horae.elastic.terminal", str(where), *job["command"]],
     }
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Annotated, Any
 
 import typer
@@ -156,12 +157,29 @@ def _read(log: str | cluster_logs.Read, book: RuleBook, *, alone: bool) -> tuple
     if isinstance(log, cluster_logs.Read):
         return log.name, log.reader, log.notes
     try:
-        with _progress(log) as advance:
+        with _progress(log) as advance, _patience(log):
             return log, *log_files.read(log, book, advance)
     except OSError as error:
         if alone:
             raise
         return log, LogReader(book), [f"it cannot be read: {error.strerror or error}"]
+
+
+@contextmanager
+def _patience(name: str) -> Iterator[None]:
+    """A pipe is waited for, and after a second that is said."""
+    if name == log_files.STDIN or not Path(name).is_fifo():
+        yield
+        return
+    word = Timer(
+        1.0, screen.note, (f"horae: {name} is a pipe: it is read until its writers have ended (Ctrl-C ends it)",)
+    )
+    word.daemon = True
+    word.start()
+    try:
+        yield
+    finally:
+        word.cancel()
 
 
 def _book(paths: Sequence[Path]) -> RuleBook:

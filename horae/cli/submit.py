@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -23,6 +24,7 @@ from policy.model import BadInput
 if TYPE_CHECKING:
     from horae.api.client import Client
     from horae.arbiter.requests import answers
+    from horae.spec import JobSpec
 
 SETTINGS = {
     "context_settings": {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
@@ -121,8 +123,8 @@ def submit(
 
     --interactive waits until the GPUs are granted and then is your shell, or the program, on this terminal: a rigid
     job of 1 GPU and one hour, unless --gpus and --time-limit say otherwise. It runs once, whatever the GPUs. Leaving it
-    ends the job, and the end of the job, or of its limit, ends it. On one machine; on Slurm salloc and srun --pty do
-    the same.
+    ends the job, and the end of the job, or of its limit, ends it. On Slurm it becomes srun --pty, with what --sbatch
+    adds (--sbatch=--partition=gpu), on a host that has srun. Not on YARN.
 
     --dry-run asks the policy with the job and without it: the GPUs that it would get now, whose GPUs would become
     fewer for it, and where it would wait, when enough come free. Nothing is kept. Guards (the time between two resizes
@@ -151,9 +153,12 @@ def submit(
     given = {name: value for name, value in wish.items() if value is not None}
     folder = str(cwd.absolute()) if cwd else str(Path.cwd())
     if interactive:
-        others = {"--file": file, "--sweep": sweep, "--sbatch": sbatch, "--wait": wait, "--dry-run": dry_run}
+        others = {"--file": file, "--sweep": sweep, "--wait": wait, "--dry-run": dry_run}
         others |= {"--requeue-at-limit": requeue, "--json": as_json}
-        raise typer.Exit(_session({"cwd": folder, **given}, others, export, socket, cluster))
+        _check_session(others)
+        if sbatch or kind_of_cluster(socket, cluster) == "slurm":
+            _by_srun({"cwd": folder, **given}, _sbatch_words(export, sbatch or ()))
+        raise typer.Exit(_session({"cwd": folder, **given}, export, socket, cluster))
     jobs = _jobs(given, file, sweep, folder)
     if requeue:
         _check_requeue(jobs, time_limit)
@@ -167,7 +172,7 @@ def submit(
     local = not sbatch and kind_of_cluster(socket, cluster) == "local"
     _try_folders(jobs, must=local)
     if sbatch:
-        numbers = _by_sbatch(jobs, [*([] if export is None else [f"--export={export}"]), *sbatch])
+        numbers = _by_sbatch(jobs, _sbatch_words(export, sbatch))
     else:
         with _told_as_typed(file is None and sweep is None):
             numbers = _handed_in(connect(socket, cluster), jobs, export, local=local)
@@ -224,18 +229,20 @@ def _seconds(said: str | None, option: str) -> float | None:
     return None if said is None else forms.parse_duration(said, option)
 
 
-def _session(
-    given: dict[str, Any], others: dict[str, Any], export: str | None, socket: Path | None, cluster: str | None
-) -> int:
-    """An interactive one; `others`: options that mean nothing to it."""
-    from horae.cli import interactive
-
+def _check_session(others: dict[str, Any]) -> None:
+    """Raises BadInput for options that mean nothing to an interactive job."""
     for option, value in others.items():
         if value:
             raise BadInput("is not for --interactive", field=option, remedy="take one of them out")
+
+
+def _session(given: dict[str, Any], export: str | None, socket: Path | None, cluster: str | None) -> int:
+    """An interactive one of this machine."""
+    from horae.cli import interactive
+
     if (kind := kind_of_cluster(socket, cluster)) != "local":
-        how = "salloc --gpus=1, then srun --pty bash" if kind == "slurm" else "a job with its own log: horae logs -f"
-        raise BadInput(f"is for one machine, and this is a cluster of kind {kind}", field="--interactive", remedy=how)
+        raise BadInput(f"is for one machine and for Slurm, and this is a cluster of kind {kind}", field="--interactive",
+                       remedy="a job with its own log: horae logs -f")  # fmt: skip
     client = connect(socket, cluster)
     with interactive.listening() as (where, listener):
         jobs = [interactive.job_of(given, where)]
@@ -343,17 +350,40 @@ def _try_folders(jobs: list[dict[str, Any]], *, must: bool) -> None:
 
 def _by_sbatch(jobs: list[dict[str, Any]], options: list[str]) -> list[str]:
     """Through Slurm, whose users own their jobs: no arbiter is asked."""
+    return list(_submitter().submit(_specs(jobs), options))
+
+
+def _by_srun(given: dict[str, Any], options: list[str]) -> NoReturn:
+    """An interactive one of Slurm's: this process becomes what Slurm has for it."""
+    from horae.cli import interactive
+
+    words = _submitter().session(_specs([interactive.rigid(given)])[0], options)
+    os.execv(words[0], words)
+
+
+def _sbatch_words(export: str | None, sbatch: Sequence[str]) -> list[str]:
+    return [*([] if export is None else [f"--export={export}"]), *sbatch]
+
+
+def _specs(jobs: list[dict[str, Any]]) -> list[JobSpec]:
     import getpass
     import json
-    from importlib.metadata import entry_points
 
     from horae.job_form import read_jobs
 
-    forms = read_jobs(json.dumps({"jobs": jobs}), "horae submit")
     owner = getpass.getuser()
-    specs = [form.spec(owner=owner, cwd=str(Path.cwd())) for form in forms]
+    return [
+        form.spec(owner=owner, cwd=str(Path.cwd())) for form in read_jobs(json.dumps({"jobs": jobs}), "horae submit")
+    ]
+
+
+def _submitter() -> ModuleType:
+    """The module beside the cluster's `submit`, which also has `session`."""
+    from importlib import import_module
+    from importlib.metadata import entry_points
+
     (point,) = entry_points(group="horae.submitters", name="slurm")
-    return list(point.load()(specs, options))
+    return import_module(point.module)
 
 
 def _complete(given: dict[str, Any]) -> None:

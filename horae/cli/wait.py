@@ -47,8 +47,8 @@ def waited(client: Client, jobs: Sequence[str], *, as_json: bool = False, quiet:
         job = until_ended(partial(client.job, number))
         ended[number] = {"state": job["state"], "exit_code": code_of(job), "why": job.get("why", "")}
         if not quiet:
-            why = f": {visible.neutral(job['why'])}" if job.get("why") else ""
-            print(f"Job {number} {job['state']}{why}", flush=True)
+            state, why = job["state"], visible.neutral(job.get("why") or job["state"])
+            print(f"Job {number} {why if why.startswith(state) else f'{state}: {why}'}", flush=True)
     if as_json:
         screen.emit_json({"jobs": ended})
     return max((job["exit_code"] for job in ended.values()), default=exits.DONE)

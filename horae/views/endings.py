@@ -153,10 +153,7 @@ def _told_by_code(lines: list[str], exit_code: int | None) -> tuple[str, str, st
     if exit_code is not None and exit_code > 128:
         return (_by_signal(exit_code - 128), "", _KILLED if exit_code - 128 == signal.SIGKILL else "")
     if exit_code in (126, 127):
-        line = next((line for line in reversed(own) if _NO_PROGRAM.search(line)), own[-1] if own else "")
-        if _CARRIAGE_RETURN.search(line):
-            return _WINDOWS
-        return "a program was not found, or may not be run", line, "its full path: a job has not your shell's aliases"
+        return _not_found(own)
     if exit_code == 2 and (lost := next(filter(None, map(_NO_SCRIPT.match, own)), None)) is not None:
         helps = "its path, as it is seen from the folder where the job runs (`--cwd`, else where it was handed in)"
         return "its script cannot be read", f"{lost[2]}: {lost[1]}", helps
@@ -165,6 +162,13 @@ def _told_by_code(lines: list[str], exit_code: int | None) -> tuple[str, str, st
     if not own:
         return "it printed nothing", "", ""
     return "the last that it printed", own[-1], "`horae logs {job}` shows all of it"
+
+
+def _not_found(own: list[str]) -> tuple[str, str, str]:
+    line = next((line for line in reversed(own) if _NO_PROGRAM.search(line)), own[-1] if own else "")
+    if _CARRIAGE_RETURN.search(line):
+        return _WINDOWS
+    return "a program was not found, or may not be run", line, "its full path: a job has not your shell's aliases"
 
 
 def _raised(lines: list[str]) -> str:

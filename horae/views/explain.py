@@ -74,7 +74,10 @@ def explain(
         causes += [*_mode(ledger, config, record), *_planned(record, plan if mode is Mode.ENFORCE else (), now_s)]
         causes += [] if waits else _decided(ledger, config, record, now_s, mode)
         causes += away
-        causes += [] if waits or seen is None else larger.causes(ledger, config, record, now_s, seen, starts)
+        capped = bool(_capped(ledger, config, record))
+        causes += (
+            [] if waits or seen is None else larger.causes(ledger, config, record, now_s, seen, starts, capped=capped)
+        )
         causes += _left(record)
     causes += _app(ledger, config, record, measured)
     if record.live:
@@ -204,7 +207,9 @@ def _capped(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:
         return []
     text = f"its tenant {record.tenant} may hold {cap} GPUs at once (its cap) and holds {held}"
     change = "a higher cap, by an operator"
-    if held > has:
+    if 0 < cap < needs:
+        change += ", or a smaller minimum"
+    elif held > has:
         change += ", or other jobs of the tenant that end or shrink"
     return [Cause("limit", text, {"cap": cap, "held": held}, change)]
 

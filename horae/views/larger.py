@@ -28,12 +28,16 @@ def causes(
     now_s: Seconds,
     seen: Seen,
     starts: Mapping[JobId, StartEstimate],
+    *,
+    capped: bool = False,
 ) -> list[Cause]:
+    """`capped`: its tenant holds what it may."""
     pool = config.pool(record.pool)
-    # Where the policy fails, or a limit is in the way, its next decision is no remedy.
-    otherwise = f"policy:{record.pool}" in ledger.alerts or waits_for_a_limit(record)
+    # Where the policy fails, its next decision is no remedy; nor is anybody's leaving where a limit is in the way.
+    fails = f"policy:{record.pool}" in ledger.alerts
     enforced = pool is not None and mode_of(ledger, pool) is Mode.ENFORCE
-    ways = _Ways(enforced, enforced and not otherwise, enforced or record.shown)
+    limited = capped or waits_for_a_limit(record) or (record.reason or {}).get("code") == Code.WAITS_AWAY
+    ways = _Ways(enforced, enforced and not fails, enforced or record.shown, limited)
     found = [
         *_one_type(config, record, seen),
         *_size(ledger, record, _where(config, record, seen), ways),
@@ -53,6 +57,7 @@ class _Ways:
     shrinking: bool  #: others, by the policy
     free: bool  #: itself, by the policy, on what is free
     leaving: bool  #: itself, when others end: by us, or by the cluster that knows it
+    limited: bool  #: in none of these: a limit is in the way, or the nodes go away
 
 
 def _gpus(number: int) -> str:
@@ -94,14 +99,18 @@ def _size(ledger: Ledger, record: JobRecord, seen: Seen, ways: _Ways) -> list[Ca
     needs = record.spec.gpus.min
     begin = f"it needs {_gpus(needs)}{of}"
     begin = f"it could use {most} GPUs{of} and holds {held}" if held else begin
-    # Nobody is in the way of who could become larger on what lies free: that is the policy's word.
-    in_its_way = spec.gpus.at_most(held + found.free) <= held
-    reason = record.reason or {}
-    away = reason.get("code") == Code.WAITS_AWAY  # whoever else has some: those would not do
-    change = _frees(ledger, found.holders, ways) if in_its_way and not away else ""
-    if not change and ways.free and not reason.get("change"):
-        change = "the policy's next decision"
+    change = "" if ways.limited else _grows(ledger, record, found, ways)
     return [Cause("size", f"{begin}: {found.words}{_counted(ledger, record, found)}", numbers, change)]
+
+
+def _grows(ledger: Ledger, record: JobRecord, found: Rest, ways: _Ways) -> str:
+    """What lets it have more."""
+    held = sum(record.allocation.values())
+    # Nobody is in the way of who could become larger on what lies free: that is the policy's word.
+    in_its_way = record.spec.gpus.at_most(held + found.free) <= held
+    change = _frees(ledger, found.holders, ways) if in_its_way else ""
+    own = bool((record.reason or {}).get("change"))  # what the policy itself says would change it
+    return "the policy's next decision" if not change and ways.free and not own else change
 
 
 def _counted(ledger: Ledger, record: JobRecord, found: Rest) -> str:

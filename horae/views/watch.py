@@ -56,8 +56,8 @@ def _as_last_decided(core: Core, record: JobRecord) -> JobRecord:
     decision = core.decisions.get(record.pool)
     if decision is None or (reason := decision.reasons.get(record.id)) is None:
         return record
-    wish = decision.allocation.get(record.id, {})
-    guard = None if record.guard is None else replace(record.guard, wanted=dict(wish))
+    wish = dict(decision.allocation.get(record.id, {}))
+    guard = None if record.guard is None else replace(record.guard, wanted=wish)
     return replace(record, reason=plain(reason), guard=guard)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -123,3 +125,38 @@ def test_words_that_would_break_the_comment_are_refused() -> None:
     with pytest.raises(BadInput):
         horae_word(JobSpec("j", ("true",), GpuRange(2, 1, 2), model="a b", checkpoint="/ck"))
     assert "'a b'" in script(JobSpec("j", ("echo", "a b"), GpuRange(1, 1, 1), checkpoint="/c k"))
+
+
+HORAE = str(Path(sys.executable).with_name("horae"))
+
+
+def called(command: list[str], cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, which the command may become another program in."""
+    everything = {**os.environ, **env}
+    return subprocess.run(command, env=everything, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_an_interactive_job_is_srun_on_this_terminal(tmp_path: Path) -> None:
+    tool = tmp_path / "srun"
+    tool.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\nsys.exit(7)\n")
+    tool.chmod(0o755)
+    words = ["-i", "-g", "2", "--gpu-type", "v100", "--time-limit", "4h", "-e", "A=b c", "--export", "NONE"]
+    command = [HORAE, "submit", *words, "--sbatch=--partition=gpu", "--", "jupyter", "lab"]
+    done = called(command, tmp_path, PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert done.returncode == 7, done.stderr
+    assert json.loads(done.stdout) == [
+        "--pty", "--ntasks=1", "--job-name=interactive", f"--chdir={tmp_path}", "--gpus=v100:2", "--time=240",
+        "--export=NONE", "--partition=gpu", "env", "A=b c", "jupyter", "lab",
+    ]  # fmt: skip
+
+
+def test_what_no_session_can_be_is_refused_there_too(tmp_path: Path) -> None:
+    for words, env, says in (
+        (["-g", "1:4"], {}, "is a range"),
+        (["--wait"], {}, "is not for --interactive"),
+        ([], {"SLURM_JOB_ID": "17"}, "you are in a job already"),
+        ([], {}, "there is no srun on this host"),
+    ):
+        command = [HORAE, "submit", "-i", "--sbatch=--partition=gpu", *words]
+        done = called(command, tmp_path, PATH=str(tmp_path), **env)
+        assert done.returncode != 0 and says in done.stderr, done.stderr

@@ -52,7 +52,7 @@ def run_from_folder(folder: JobFolder, document: Optional[bytes] = None) -> Run:
         slots = {str(node): [int(i) for i in each] for node, each in state["slots"].items()}
         speeds = {str(node): float(speed) for node, speed in (state.get("speeds") or {}).items()}
         command = [str(word) for word in spec["command"]]
-        name, cwd, extra = str(spec["name"]), str(spec.get("cwd") or ""), spec.get("extra") or {}
+        name, cwd, extra = str(spec["name"]), str(spec.get("cwd") or folder.path), spec.get("extra") or {}
         limit = spec.get("time_limit_s")
         grace_s, retries = float(spec.get("grace_s", 60.0)), int(spec.get("retries", 0))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -66,12 +66,12 @@ def run_from_folder(folder: JobFolder, document: Optional[bytes] = None) -> Run:
 
     def members() -> List[Member]:
         """Anew for each attempt; what it was typed in is read by whoever runs it. Raises OSError."""
-        base, place = shape.plain_environment({}), cwd or folder.path
+        base = shape.plain_environment({})
         if not spec.get("typed"):
-            return shape.local_members(command, {**base, **own, **told}, place, allocation, slots, speeds)
+            return shape.local_members(command, {**base, **own, **told}, cwd, allocation, slots, speeds)
         found = typed.read(str(spec["typed"]))
         env = {**found.environment(base), **own, **told}
-        return typed.prepared(shape.local_members(command, env, place, allocation, slots, speeds), found.apply)
+        return typed.prepared(shape.local_members(command, env, cwd, allocation, slots, speeds), found.apply)
 
     run = Run(name, epoch, members)
     run.checkpoint = checkpoint

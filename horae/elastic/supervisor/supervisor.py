@@ -375,7 +375,7 @@ def write_loss(folder: JobFolder, document: Optional[bytes]) -> None:
     mark = state.get("checkpoint")
     url = spec.get("checkpoint")
     if url is not None:
-        store = open_store(checkpoint_url(str(url), str(spec.get("cwd") or "")))
+        store = open_store(checkpoint_url(str(url), str(spec.get("cwd") or folder.path)))
         mark = mark_in(store) or mark
     folder.write_state(
         dict(

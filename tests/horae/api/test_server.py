@@ -56,6 +56,18 @@ def test_a_submitted_job_belongs_to_the_caller(serve: Serve, me: str) -> None:
     assert client.about()["you"] == {"user": me, "uid": os.getuid(), "operator": me == "root"}
 
 
+@pytest.mark.parametrize("cwd", ["run1", "../x", "~/x"])
+def test_a_folder_that_is_named_from_where_the_caller_is_is_refused(serve: Serve, cwd: str) -> None:
+    book = Book()
+    client = serve(book)
+    for ask in (client.submit, client.dry_run):
+        with pytest.raises(ApiError) as caught:
+            ask([JOB, {**JOB, "cwd": cwd}])
+        assert caught.value.more["field"] == "jobs[1].cwd" and "is no full path" in str(caught.value)
+    assert not book.specs
+    assert client.submit([{**JOB, "cwd": "/srv/run1"}]) == ["1"]
+
+
 @pytest.mark.parametrize(
     ("command", "name"),
     [

@@ -287,7 +287,25 @@ def at_its_tenants_cap(folder: Path) -> tuple[Site, str]:
     return site, job
 
 
+def beside_its_tenants_cap(min_gpus: int) -> Callable[[Path], tuple[Site, str]]:
+    """A job that runs and holds all that its tenant may, or one that needs more than that."""
+
+    def lead(folder: Path) -> tuple[Site, str]:
+        site = site_of(folder, tenants=[{"name": "ann", "cap": 3}, {"name": "ben"}])
+        (job,) = site.commands.submit([spec("a", (min_gpus, 6), steps=LONG)], ANN)
+        (other,) = site.commands.submit([spec("other", (1, 6), steps=LONG)], BEN)
+        site.until(other, JobState.RUNNING)
+        site.run(10)
+        return site, job
+
+    return lead
+
+
 SITUATIONS = (
+    Situation("holds its tenant's cap", beside_its_tenants_cap(1), ("its cap) and holds 3", "3 by job 2 other (ben)"),
+              ("a higher cap, by an operator",), never=("ending", "smaller minimum")),
+    Situation("needs more than its tenant's cap", beside_its_tenants_cap(4), ("may hold 3 GPUs at once (its cap)",),
+              ("a higher cap, by an operator, or a smaller minimum",), never=("ending", "end or shrink")),
     Situation("at its tenant's cap", at_its_tenants_cap, ("may hold 0 GPUs at once (its cap)", "4 are free"),
               ("a higher cap, by an operator",), never=("ending", "the policy's next decision")),
     Situation("starting", starting, ("it was given 4 GPUs; the cluster does not show its gang yet",)),

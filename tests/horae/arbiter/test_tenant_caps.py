@@ -49,7 +49,7 @@ def test_a_job_that_needs_more_waits_and_the_others_run(tmp_path: Path) -> None:
     site.run(300)
     assert (held(site, large), held(site, other)) == (0, 8)
     causes = {cause.what: cause for cause in explained(site.core, large).causes}
-    assert causes["limit"].change == "a higher cap, by an operator"
+    assert causes["limit"].change == "a higher cap, by an operator, or a smaller minimum"
     assert causes["policy"].text == "its tenant ann may take 3 GPUs more; it needs 4"
     assert causes["policy"].change == "a higher limit, or a smaller minimum"
 

@@ -179,3 +179,15 @@ def test_memory_does_not_grow_with_the_log(log: Path, tmp_path: Path) -> None:
             file.write("\n")
     assert long.stat().st_size > 18e6
     assert peak_kib(long) - peak_kib(log) < 14 * 1024
+
+
+def test_a_pipe_that_nobody_writes_is_waited_for_with_a_word(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [str(Path(sys.executable).with_name("horae")), "profile", str(pipe)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert f"{pipe} is a pipe: it is read until its writers have ended" in process.stderr.readline()
+    pipe.write_text(LOG)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and "50/100" in out, err

@@ -41,6 +41,14 @@ def test_it_is_told_before_the_first_step_and_the_work_is_done_once(exec_job: Ma
     assert "the final checkpoint could not be written, all steps are done" in job.log
 
 
+def test_a_relative_folder_of_a_job_that_names_no_other_is_where_it_runs(exec_job: Make) -> None:
+    source = "import os; print('at', os.environ['HORAE_CHECKPOINT'])"
+    job = exec_job(source, checkpoint="ck", cwd="")
+    job.start()
+    assert job.wait() == 0, job.log
+    assert f"at {job.path}/ck" in job.log and "cannot be written" not in job.log
+
+
 def test_a_failure_without_any_checkpoint_is_not_run_again_from_the_beginning(exec_job: Make) -> None:
     job = exec_job("raise SystemExit(3)", checkpoint="/proc/nope/ck", retries=3)
     job.start()
