@@ -11,6 +11,7 @@ only hands it on to its policies' process never runs it.
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import stat
 import sys
@@ -27,6 +28,7 @@ from policy.text import files
 
 SUFFIX = ".py"
 MOST_BYTES = 1 << 20
+_MOST_LINKS = 40  #: the kernel's
 _KINDS: Mapping[str, type] = {kind.__name__: kind for kind in (bool, int, float, str)}
 #: What a file may say of itself: in capitals, but what it is called and how. A policy in a file takes no bids.
 _SAID = {
@@ -42,22 +44,28 @@ def is_file(name: str) -> bool:
 
 
 def changed_by_others(file: Path) -> Path | None:
-    """The file, or the folder on the way to it, that others than root and ourselves can change; None: there is none.
-    Raises OSError."""
-    whole = file.resolve()
-    for part in dict.fromkeys((whole, *whole.parents, *file.absolute().parents)):
-        found = part.stat()
-        others = found.st_mode & 0o022 and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX)
-        if found.st_uid not in (0, os.geteuid()) or others:
-            return part
-    return None
+    """The file, or the folder or link on the way to it, that others than root and ourselves can change; None: there is
+    none. Raises OSError."""
+    whole, links = file.absolute(), 0
+    while links <= _MOST_LINKS:
+        for part in reversed((whole, *whole.parents)):
+            found = part.lstat()
+            link, sticky = stat.S_ISLNK(found.st_mode), stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+            if found.st_uid not in (0, os.geteuid()) or (found.st_mode & 0o022 and not link and not sticky):
+                return part
+            if link:
+                whole, links = part.parent / part.readlink() / whole.relative_to(part), links + 1
+                break
+        else:
+            return None
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(file))
 
 
 def read(path: Path, *, believed: bool = True) -> OwnFile:
     """`believed`: the caller says so. What root runs, and what is not believed, may be changed by nobody else. Raises
     BadInput."""
     try:
-        whole = path.resolve(strict=True)  # no link that is followed later than it is looked at
+        whole = Path(os.path.realpath(path, strict=True))  # no link that is followed later than it is looked at
         part = None if believed and os.geteuid() != 0 else changed_by_others(path)
         with files.opened(whole) as stream:
             source = stream.read(MOST_BYTES + 1)

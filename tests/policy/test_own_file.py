@@ -137,6 +137,37 @@ def test_so_is_a_link_in_a_folder_that_others_may_change(write: Callable[..., Pa
     assert own_file.changed_by_others(tmp_path / "open/link.py") == tmp_path / "open"
 
 
+def test_so_is_a_link_that_leads_through_one(write: Callable[..., Path], tmp_path: Path) -> None:
+    """First and last are ours; who may change what lies between says what is read."""
+    path = write()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open/between").symlink_to(tmp_path)
+    (tmp_path / "link.py").symlink_to(f"{tmp_path.name}/../open/between/{path.name}")
+    (tmp_path / tmp_path.name).mkdir()
+    assert own_file.changed_by_others(tmp_path / "link.py") is None
+    (tmp_path / "open").chmod(0o777)
+    found = own_file.changed_by_others(tmp_path / "link.py")
+    assert found is not None
+    assert found.resolve() == tmp_path / "open"
+    (tmp_path / "for-ever.py").symlink_to("for-ever.py")
+    with pytest.raises(BadInput, match="cannot be read"):
+        catalogue.named(str(tmp_path / "for-ever.py"), believed=False)
+    with pytest.raises(OSError, match="symbolic links"):
+        own_file.changed_by_others(tmp_path / "for-ever.py")
+
+
+@pytest.mark.root
+def test_so_is_a_link_of_anothers_where_everybody_may_make_some(write: Callable[..., Path], tmp_path: Path) -> None:
+    path = write()
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    link = tmp_path / "tmp/link.py"
+    link.symlink_to(path)
+    assert own_file.changed_by_others(link) is None
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    assert own_file.changed_by_others(link) == link
+
+
 @pytest.mark.root
 def test_root_refuses_it_on_a_command_line_too(write: Callable[..., Path]) -> None:
     path = write()

@@ -15,6 +15,7 @@ import pytest
 
 from horae.port import JobId, JobState, Leaving, attend
 from horae.spec import OWN_PROFILE
+from policy.model import BadInput
 from slurm_plugin import connect
 from slurm_plugin.adapter import SlurmCluster
 from tests.contract.driver import Driver
@@ -93,6 +94,18 @@ def test_an_interactive_job_waits_its_turn_and_has_all_that_it_asked_for(site: G
     assert sorted(out.splitlines()) == ["task 0 with 0,1", "task 1 with 0,1"]
     assert site.shown(number)["NumTasks"] == "2"
     site.driver.wait(job, JobState.COMPLETED)
+
+
+def test_what_slurm_refuses_leaves_nothing_and_a_partition_beside_is_noted(site: Ground) -> None:
+    """Slurm looks whether there is such a partition after the module has seen the name."""
+    noted = site.slurm.lab.spool / "beside"
+    before = noted.read_text()
+    for name in (f"none{site.partition}", "raw\nnone", "none " * 40):
+        with pytest.raises(BadInput, match="Invalid partition"):
+            site.submit("--gres=gpu:1", f"--partition={site.partition},{name}")
+    assert noted.read_text() == before
+    site.submit("--gres=gpu:1", f"--partition={site.partition},raw")
+    assert "raw" in noted.read_text().split()
 
 
 @contextmanager
