@@ -10,6 +10,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from profiler.model import Failure, FailureKind, Kind, Point, Run, Scope
+from profiler.rules.lexicon.sides import side_of
+from profiler.rules.lexicon.words import words_of
 from profiler.rules.plan import Field, Row
 from profiler.runs.counting import Counted, as_it_counts, interval_of, unit_of, with_length
 from profiler.runs.series import Series
@@ -17,6 +19,9 @@ from profiler.runs.series import Series
 if TYPE_CHECKING:
     from profiler.runs.open_run import Open
 
+_COUNTED_WORDS = frozenset(
+    "epoch epochs step steps iter iters iteration iterations batch batches update updates".split()
+)
 _TOTAL = frozenset(
     (
         "total",
@@ -263,10 +268,18 @@ def _counter_beside(main: Series, counted: list[Series]) -> Series | None:
 def _counter_alone(steps: list[Series], summaries: list[Series]) -> Series | None:
     """Of a run without a loss."""
     counted = [s for s in steps if s.last_iteration is not None]
-    told = [s for s in counted if not s.bar or s.last_epoch is not None or "train" in s.name]
+    told = [s for s in counted if not s.bar or s.last_epoch is not None or _may_train(s)]
     if not told and summaries:
         told = counted
     return max(told, key=lambda s: s.count, default=max(summaries, key=lambda s: s.count, default=None))
+
+
+def _may_train(bar: Series) -> bool:
+    """Whether the words before a bar speak of training, or it has none: `Running loglikelihood requests:  5%|` is no
+    training, whatever its words mean."""
+    said = bar.name.rpartition(":")[2]
+    words = set(words_of(said))
+    return not words or not words.isdisjoint(_COUNTED_WORDS) or side_of(said) == "train"
 
 
 def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Series]:

@@ -429,3 +429,29 @@ def test_a_rule_reads_numbers_that_are_set_right_in_a_wider_column() -> None:
         ]
     )
     assert (run["format"], run["loss"]["n"], run["loss"]["first"]) == ("llmc", 11, [1, 12.5])
+
+
+@pytest.mark.parametrize(("words", "runs"), [("Running loglikelihood requests: ", 0), ("Steps: ", 1), ("", 1)])
+def test_a_bar_whose_words_speak_of_no_training_is_none_without_a_loss(words: str, runs: int) -> None:
+    states = (
+        f"{words}{2 * k:3d}%|{'#' * (k // 5):10}| {100 * k}/5000 [00:{k:02d}<01:00, 100.00it/s]" for k in range(1, 40)
+    )
+    assert len(read("\r".join(states) + "\n")) == runs
+
+
+def test_lines_behind_host_program_and_process() -> None:
+    """As journald prints them; a head of an epoch is one there too, and `Epoch[3]:` is no program."""
+    lines = [
+        text
+        for e in range(8)
+        for text in (
+            f"Epoch {e}",
+            f"train_loss {-falling(e):.4f}",
+            f"val_loss {-falling(e) / 2:.4f}",
+            "Epoch time: 96.4 s",
+        )
+    ]
+    run = alone([f"Mar 05 10:{i:02d}:00 node17 train.sh[48211]: {text}" for i, text in enumerate(lines)])
+    assert run["epochs"]["last"] == 7 and run["loss"]["n"] == 8
+    heads = alone([f"Mar 05 10:{i:02d}:00 Train Epoch[{i}]: loss {falling(i):.4f}" for i in range(8)])
+    assert heads["epochs"]["last"] == 7
