@@ -237,8 +237,15 @@ def _on_one_line(points: Sequence[Point]) -> Sequence[Point]:
         at = (p.epoch, p.iteration, p.rank)
         cells.setdefault(at, {}).update((value.name, value) for value in p.losses)
         last[at] = p
+    all_names = _less_extended(all_names)
     whole = [at for at, cell in cells.items() if cell.keys() >= set(all_names)]
     return [replace(last[at], losses=tuple(cells[at][name] for name in all_names)) for at in whole]
+
+
+def _less_extended(names: list[str]) -> list[str]:
+    """Without names that another one is the beginning of: of 'output' and 'output-xent' the first is the whole."""
+    bare = {name: name.rstrip("'\"") for name in names}
+    return [n for n in names if not any(bare[n].startswith((b + "-", b + "_", b + "/")) for b in bare.values())]
 
 
 def _names(p: Point) -> tuple[str, ...]:

@@ -344,17 +344,18 @@ def _pattern(source: str, fields: Mapping[str, Any], bad: Any) -> re.Pattern[str
     def place(m: re.Match[str]) -> str:
         if m.group(1):
             return f"(?>.*?{re.escape(m.group(2))})"
+        wide = " *" if source[: m.start()].endswith(" ") else ""  # columns that are set right have more blanks
         name, again, kind = m.group(3), m.group(4), m.group(5)
         kind = kind or _DEFAULT_TYPES.get(name, "num")
         if kind not in _TYPES:
             raise bad(f"unknown type {kind!r} in {m.group()}", "types: " + ", ".join(_TYPES))
         if not name:
-            return f"(?:{_TYPES[kind]})"
+            return f"{wide}(?:{_TYPES[kind]})"
         if name not in FIELDS | _SPECIAL and name not in fields:
             raise bad(
                 f"{{{name}}} is no field", "fields: " + ", ".join(sorted(FIELDS)) + "; or say `fields: {…: {is: …}}`"
             )
-        return f"(?P<{name}{'__' + again[1:] if again else ''}>{_TYPES[kind]})"
+        return f"{wide}(?P<{name}{'__' + again[1:] if again else ''}>{_TYPES[kind]})"
 
     text = _PLACE.sub(place, source)
     try:

@@ -9,16 +9,19 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
-from profiler.model import Failure, FailureKind, Kind, Point, Run, Scope, Unit
+from profiler.model import Failure, FailureKind, Kind, Point, Run, Scope
+from profiler.rules.lexicon.sides import side_of
+from profiler.rules.lexicon.words import words_of
 from profiler.rules.plan import Field, Row
+from profiler.runs.counting import Counted, as_it_counts, interval_of, unit_of, with_length
 from profiler.runs.series import Series
 
 if TYPE_CHECKING:
     from profiler.runs.open_run import Open
 
-STILL = 3  #: lines of one index from which it is no counter
-APART = 2  #: epochs from which a bar that stands where its epoch stands counts epochs
-FROM_ONE = 8  #: lines of values that one counter above them may be of
+_COUNTED_WORDS = frozenset(
+    "epoch epochs step steps iter iters iteration iterations batch batches update updates".split()
+)
 _TOTAL = frozenset(
     (
         "total",
@@ -47,26 +50,14 @@ class Cast:
         return max(counted, key=lambda s: s.last_line, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What the counter of a run is, as far as the log tells."""
-
-    scope: Scope | None = None
-    unit: Unit | None = None
-    first: float | None = None
-    last: float | None = None
-    total: float | None = None
-    per_epoch: float | None = None
-
-
 def build(run: Open) -> Run:
     """The run as far as it was read. Changes nothing."""
     cast = _cast(run)
     points = _points(cast.chosen, cast.main)
     numbers = run.facts.numbers
     counted = _up_to_date(_counted(cast, numbers), cast.lead, run)
-    if cast.lead is not None:
-        counted, points = _as_it_counts(cast.lead, counted, points)
+    counted, points = as_it_counts(cast.lead, cast.main, counted, points)
+    counted = with_length(counted, points)
     ranks = _ranks(run, points)
     return Run(
         format=_format(cast.main or cast.counter, cast.chosen),
@@ -93,44 +84,6 @@ def build(run: Open) -> Run:
     )
 
 
-def _as_it_counts(lead: Series, counted: Counted, points: list[Point]) -> tuple[Counted, list[Point]]:
-    """The counter and the points, where what leads counts nothing, epochs, or samples."""
-    if _stands_still(lead):
-        return Counted(per_epoch=counted.per_epoch), _uncounted(points)
-    if _is_of_epochs(lead):
-        return Counted(), list(map(_of_epochs, points))
-    return counted, list(map(_of_samples, points)) if counted.unit == "sample" else points
-
-
-def _uncounted(points: list[Point]) -> list[Point]:
-    """The points without their index. Of what one process told at one place the last one printed stands: a mean of
-    them was never printed."""
-    told = [p if p.iteration is None else replace(p, iteration=None, step_s=None) for p in points]
-    newest = {(p.kind, p.epoch, p.rank, p.trial): i for i, p in enumerate(told) if p.losses}
-    kept = set(newest.values())
-    return [replace(p, redrawn=True) if p.losses and i not in kept else p for i, p in enumerate(told)]
-
-
-def _of_samples(point: Point) -> Point:
-    counts = point.iteration is not None and point.kind is Kind.TRAIN
-    return replace(point, unit="sample") if counts else point
-
-
-def _is_of_epochs(lead: Series) -> bool:
-    """Whether a bar counts the epochs that the words before it count."""
-    lead.settle()
-    first, last = lead.first_epoch, lead.last_epoch
-    if not lead.bar or lead.plan.epoch is None or first is None or last is None or lead.epoch_restarts:
-        return False
-    return (first, last) == (lead.first_iteration, lead.last_iteration) and last - first >= APART
-
-
-def _of_epochs(p: Point) -> Point:
-    if p.kind is not Kind.TRAIN:
-        return p
-    return replace(p, iteration=None, iterations=None, step_s=None, epoch_s=p.step_s, elapsed_s=None)
-
-
 def _cast(run: Open) -> Cast:
     training = [s for s in run.series.values() if s.kind in ("train", "epoch")]
     main = _main([s for s in training if s.has_loss])
@@ -149,7 +102,7 @@ def _counted(cast: Cast, numbers: dict[str, float]) -> Counted:
     if lead is None or lead.last_iteration is None:
         return Counted(per_epoch=told)
     scope = "run" if lead.counts_run(numbers.get("iterations")) else lead.scope
-    unit = _unit(lead, numbers)
+    unit = unit_of(lead, numbers)
     total = lead.total
     if scope == "epoch" and total is not None:
         told = total
@@ -168,17 +121,6 @@ def _up_to_date(counted: Counted, lead: Series | None, run: Open) -> Counted:
         return counted
     goes_on = newest[2] > lead.last_line and newest[1] > counted.last and newest[0] in (None, lead.last_epoch)
     return replace(counted, last=newest[1]) if goes_on else counted
-
-
-def _stands_still(lead: Series) -> bool:
-    """Whether what was taken for a counter is 0 epoch after epoch: `( 0 , 0 ): loss: 5.2`; or stood once above many
-    lines of values, as `step: 30` of a configuration does."""
-    if lead.first_iteration != lead.last_iteration or (lead.total is not None and lead.plan.iteration is not None):
-        return False
-    if lead.last_epoch != lead.first_epoch:
-        return lead.first_iteration == lead.interval == 0 and lead.count >= STILL
-    ranked = lead.positions_of_rank.keys() - {None}
-    return lead.count > FROM_ONE and not ranked and not (lead.bar and lead.plan.iteration is not None)
 
 
 def _first_iteration(cast: Cast, lead: Series, scope: Scope) -> float | None:
@@ -326,10 +268,18 @@ def _counter_beside(main: Series, counted: list[Series]) -> Series | None:
 def _counter_alone(steps: list[Series], summaries: list[Series]) -> Series | None:
     """Of a run without a loss."""
     counted = [s for s in steps if s.last_iteration is not None]
-    told = [s for s in counted if not s.bar or s.last_epoch is not None or "train" in s.name]
+    told = [s for s in counted if not s.bar or s.last_epoch is not None or _may_train(s)]
     if not told and summaries:
         told = counted
     return max(told, key=lambda s: s.count, default=max(summaries, key=lambda s: s.count, default=None))
+
+
+def _may_train(bar: Series) -> bool:
+    """Whether the words before a bar speak of training, or it has none: `Running loglikelihood requests:  5%|` is no
+    training, whatever its words mean."""
+    said = bar.name.rpartition(":")[2]
+    words = set(words_of(said))
+    return not words or not words.isdisjoint(_COUNTED_WORDS) or side_of(said) == "train"
 
 
 def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Series]:
@@ -374,7 +324,7 @@ def _points_of(s: Series, main: bool) -> Iterator[tuple[int, int, Point]]:
     scope = s.scope
     time_is = s.time_is() or _time_by_clock(s)
     curve = main and _one_bar(s)
-    interval = _interval(s) if time_is == "window" else 0.0
+    interval = interval_of(s) if time_is == "window" else 0.0
     for row in s.kept():
         p = row.point(scope, None, time_is)
         if curve and p.redrawn:
@@ -407,20 +357,6 @@ def _shares(s: Series, field: Field) -> Iterator[tuple[float, float]]:
         lasted, count = (b.time_s or 0.0) - (a.time_s or 0.0), (b.iteration or 0.0) - (a.iteration or 0.0)
         if lasted > 0 and count > 0:
             yield s.plan.value(field, b.groups) / lasted, count
-
-
-def _interval(s: Series) -> float:
-    """Iterations between two of its lines. The newest distance is not it: the last line may come early."""
-    at = [row.iteration for row in s.kept() if row.iteration is not None]
-    steps = [b - a for a, b in pairwise(at) if b > a]
-    return median(steps) if steps and s.stride == 1 else s.interval
-
-
-def _unit(s: Series, numbers: dict[str, float]) -> Unit:
-    if s.unit is not None:
-        return s.unit
-    samples = numbers.get("samples")
-    return "sample" if samples is not None and s.total == samples and samples > 1 else "iteration"
 
 
 def _last_epoch(run: Open, chosen: list[Series], lead: Series | None) -> float | None:

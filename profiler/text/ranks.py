@@ -60,6 +60,10 @@ _LEVELS = (
     re.compile(r"(?:[a-z_]\w*\.)+[a-z_]\w*\s+-\s+"),
     re.compile(rf"[A-Z]?(?:{_N}|\d{{1,9}})\s+(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+(?=\S)"),
     re.compile(rf"[\w.{INT}-]+\t{_LEVEL}\t"),
+    re.compile(  # syslog, journald: host, program and process
+        rf"[\w.{INT}{DEC}-]+ (?!(?i:epoch|step|iter|iteration|batch|round|fold|trial)\[)"
+        rf"[A-Za-z_][\w./{INT}{DEC}-]*\[{_N}\]: "
+    ),
     re.compile(r"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev)\])[A-Za-z_]+\]\s+"),
 )
 _SEPARATORS = re.compile(r"[\s\u3000]*(?:[\])|>,;:-](?=[\s\])|>,;:-]|\S)[\s\u3000]*)?")

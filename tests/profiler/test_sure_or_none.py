@@ -359,3 +359,99 @@ def test_a_side_in_a_bracket_at_the_end() -> None:
     assert run["loss"]["last"] == [8, 0.25]
     assert run["validation"]["loss"]["last"][1] == 0.5
     assert run["epoch_time"]["median"] == 20.0
+
+
+def test_a_counter_that_goes_on_by_batches_counts_samples() -> None:
+    """Nobody asks for a line every 640 iterations; of lines every 64, 100 or 500 nothing is guessed."""
+
+    def counted(every: int, total: int) -> dict[str, Any]:
+        lines = [f"Epoch {e}: [{k * every}/{total}] loss: {falling(9 * e + k):.4f}" for e in range(3) for k in range(9)]
+        run = alone(lines)
+        return {"unit": run["iterations"]["unit"], "length": run["epochs"]["iterations_per_epoch"]}
+
+    assert counted(640, 30000) == {"unit": "sample", "length": None}
+    assert counted(6400, 60000) == {"unit": "sample", "length": None}
+    for every, total in ((64, 600), (100, 938), (500, 4800), (640, 6400)):
+        assert counted(every, total) == {"unit": "iteration", "length": total}
+
+
+def test_a_counter_of_its_own_that_counts_one_an_epoch_times_no_iteration() -> None:
+    run = alone(
+        [
+            text
+            for e in range(6)
+            for text in (
+                f"Epoch: {e}, train loss: {falling(e):.4f}",
+                f"Training finished iteration {e + 1}. Total running time: {18 * (e + 1)}s",
+            )
+        ]
+    )
+    assert run["epochs"]["last"] == 5
+    assert run["iterations"] is None and run["iteration_time"] is None
+
+
+def test_the_length_of_an_epoch_is_its_time_over_that_of_an_iteration_where_the_counter_says_so_too() -> None:
+    def length(per_step_ms: float) -> float | None:
+        lines = [
+            text
+            for e in range(1, 6)
+            for text in (
+                f"epoch: {e} step: 1875, loss is {falling(e):.4f}",
+                f"Train epoch time: 12187.5 ms, per step time: {per_step_ms} ms",
+            )
+        ]
+        told: float | None = alone(lines)["epochs"]["iterations_per_epoch"]
+        return told
+
+    assert length(6.5) == 1875
+    assert length(13.0) is None
+
+
+def test_of_two_losses_whose_one_name_goes_on_where_the_other_ends_the_first_is_the_whole() -> None:
+    lines = "step {i}: {name}: {value:.4f}"
+    run = alone(
+        [
+            lines.format(i=10 * i, name=name, value=falling(i) * share)
+            for i in range(1, 10)
+            for name, share in (("loss/output", 1), ("loss/output-xent", 3))
+        ]
+    )
+    assert run["loss"] is None or run["loss"]["last"][1] == pytest.approx(falling(9), abs=1e-4)
+
+
+def test_a_rule_reads_numbers_that_are_set_right_in_a_wider_column() -> None:
+    """Else lines of 11.02 and of 9.22 were two losses, and the first of them was lost."""
+    run = alone(
+        [
+            f"step {i:4d}/18865 | loss {13.5 - i:9.6f} (+0.12z)| norm 4.0763 (+0.24z)| lr 3.00e-07 | {2911 + i}.00 ms "
+            f"| 56.0% bf16 MFU | 180106 tok/s"
+            for i in range(1, 12)
+        ]
+    )
+    assert (run["format"], run["loss"]["n"], run["loss"]["first"]) == ("llmc", 11, [1, 12.5])
+
+
+@pytest.mark.parametrize(("words", "runs"), [("Running loglikelihood requests: ", 0), ("Steps: ", 1), ("", 1)])
+def test_a_bar_whose_words_speak_of_no_training_is_none_without_a_loss(words: str, runs: int) -> None:
+    states = (
+        f"{words}{2 * k:3d}%|{'#' * (k // 5):10}| {100 * k}/5000 [00:{k:02d}<01:00, 100.00it/s]" for k in range(1, 40)
+    )
+    assert len(read("\r".join(states) + "\n")) == runs
+
+
+def test_lines_behind_host_program_and_process() -> None:
+    """As journald prints them; a head of an epoch is one there too, and `Epoch[3]:` is no program."""
+    lines = [
+        text
+        for e in range(8)
+        for text in (
+            f"Epoch {e}",
+            f"train_loss {-falling(e):.4f}",
+            f"val_loss {-falling(e) / 2:.4f}",
+            "Epoch time: 96.4 s",
+        )
+    ]
+    run = alone([f"Mar 05 10:{i:02d}:00 node17 train.sh[48211]: {text}" for i, text in enumerate(lines)])
+    assert run["epochs"]["last"] == 7 and run["loss"]["n"] == 8
+    heads = alone([f"Mar 05 10:{i:02d}:00 Train Epoch[{i}]: loss {falling(i):.4f}" for i in range(8)])
+    assert heads["epochs"]["last"] == 7
