@@ -4,6 +4,9 @@ A week of 10,000 jobs, a hundred events each: submitted, then seen in turns to r
 the journal itself, then opened anew in a process of its own: CPU and wall seconds, the largest resident set, and how
 long the newest events of one job and of all take to read. The floor is bare SQLite reading the same rows.
 
+Twice: as an arbiter leaves it, compacted each time that it has grown by `history.compact_events`, with all events kept;
+and never compacted, where every event is folded.
+
     python benchmarks/journal_start.py [--events 1000000] [--jobs 10000]
 """
 
@@ -21,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks._record import record
+from horae.config import History
 from horae.journal import Clock, Draft, Journal, events
 from horae.port import JobState
 from horae.spec import JobSpec
@@ -47,11 +51,13 @@ def drafts(i: int, jobs: int) -> Draft:
     )
 
 
-def written(folder: Path, count: int, jobs: int) -> int:
+def written(folder: Path, count: int, jobs: int, compact_events: int) -> int:
     """Its bytes."""
     journal = Journal(folder, Clock())
     for start in range(0, count, BATCH):
         journal.append([drafts(i, jobs) for i in range(start, min(start + BATCH, count))])
+        if journal.uncovered >= compact_events and start + BATCH < count:
+            journal.compact(history_s=1e9, forget_after_s=1e9)
     journal.close()
     return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
@@ -80,6 +86,15 @@ def bare(folder: Path) -> dict[str, float]:
     return timed(lambda: sum(1 for _ in sqlite3.connect(path).execute("SELECT * FROM events ORDER BY seq")))
 
 
+def one(asked: argparse.Namespace, compact_events: int) -> dict[str, object]:
+    with tempfile.TemporaryDirectory(prefix="horae-journal-") as name:
+        folder = Path(name) / "state"
+        size = written(folder, asked.events, asked.jobs, compact_events)
+        words = [sys.executable, __file__, "--open", str(folder)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        return {"bytes": size, **json.loads(done.stdout), "bare SQLite reading the rows": bare(folder)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--events", type=int, default=1_000_000)
@@ -89,19 +104,13 @@ def main() -> None:
     if asked.open is not None:
         print(json.dumps(opened(asked.open)))
         return
-    with tempfile.TemporaryDirectory(prefix="horae-journal-") as name:
-        folder = Path(name) / "state"
-        size = written(folder, asked.events, asked.jobs)
-        words = [sys.executable, __file__, "--open", str(folder)]
-        done = subprocess.run(words, capture_output=True, text=True, check=True)
-        result = {
-            "question": "opening a journal of a million events, and reading of it",
-            "goal": "start below 5 s, one job's history below 0.5 s",
-            "events": asked.events,
-            "bytes": size,
-            **json.loads(done.stdout),
-            "bare SQLite reading the rows": bare(folder),
-        }
+    result = {
+        "question": "opening a journal of a million events, and reading of it",
+        "goal": "start below 5 s, one job's history below 0.5 s",
+        "events": asked.events,
+        **one(asked, History().compact_events),
+        "never compacted": one(asked, asked.events),
+    }
     print(json.dumps(result, indent=1))
     record(Path(__file__), result)
 

@@ -117,7 +117,6 @@ class Core:
         self._look_failed = 0
         self._confirmed = self._diagnosed = False
         self._claimed_s = 0.0
-        self._grown = 0
         self._bytes_checked_s = 0.0
         how = "unreadable, started anew" if journal.quarantined else "new" if journal.new else "continued"
         version, host = horae.__version__, socket.gethostname()
@@ -135,7 +134,6 @@ class Core:
     def write(self, drafts: Iterable[Draft], *, durable: bool = False) -> None:
         """Append, and note which pools have something to decide about. Raises JournalStopped."""
         for event in self.journal.append(drafts, durable=durable):
-            self._grown += 1
             if event.kind in _DECISIVE or event.kind is Kind.SUBMITTED:
                 record = self.ledger.jobs.get(event.job or "")
                 pool = event.pool or (record.pool if record is not None else None)
@@ -454,15 +452,15 @@ class Core:
 
     def _keep_bounded(self, now_s: Seconds) -> None:
         history = self.config.history
-        due = self._grown >= history.compact_events
+        grown = self.journal.uncovered
+        due = grown >= history.compact_events
         if not due and now_s - self._bytes_checked_s >= 60.0:
             self._bytes_checked_s = now_s
             self.journal.refill()
-            due = self._grown >= 1000 and self.journal.size()[1] >= history.compact_bytes
+            due = grown >= 1000 and self.journal.size()[1] >= history.compact_bytes
         if due:
             shown = {j.id for j in self.view.observation.jobs} if self.view is not None else set()
             self.journal.compact(history_s=history.keep_s, forget_after_s=history.forget_s, keep=shown)
-            self._grown = 0
             self._retries.forget(j for j in self._measured_s if j not in self.ledger.jobs)
             for memory in (self._measured_s, self.fresh, self._told_blocked):
                 _forget(memory, self.ledger)

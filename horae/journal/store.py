@@ -143,10 +143,16 @@ class Journal:
     @quiet()
     def _catch_up(self) -> None:
         """Fold what is in the file and not in the ledger yet, from the newest checkpoint on."""
-        after = max(self._seq, (_newest_checkpoint(self._db) or 1) - 1)
+        self._covered = _newest_checkpoint(self._db) or 0
+        after = max(self._seq, self._covered - 1)
         for event in events_where(self._db, "seq > ? ORDER BY seq", (after,)):
             fold(self.ledger, event)
             self._seq = event.seq
+
+    @property
+    def uncovered(self) -> int:
+        """Events since the newest checkpoint, whoever wrote them: what the next start folds."""
+        return self._seq - self._covered
 
     def _quarantine(self, why: str) -> None:
         aside = self.path.with_name(f"{FILE}.unreadable-{time.strftime('%Y%m%dT%H%M%S')}")
@@ -247,6 +253,7 @@ class Journal:
         if old:
             self.append([events.Forgotten(old)])
         (mark,) = self.append([events.Compacted(Plain(plain(self.ledger)))], durable=True)
+        self._covered = mark.seq
         covered = (mark.seq, now_s - history_s, Kind.CHECKPOINT.value)
         dropped = self._write(
             lambda: self._db.execute("DELETE FROM events WHERE seq < ? AND (at_s < ? OR kind = ?)", covered).rowcount,

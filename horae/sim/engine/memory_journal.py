@@ -26,7 +26,7 @@ class MemoryJournal(Journal):
         for event in kept:
             fold(self.ledger, event)
             self._seq = event.seq
-        self.new = not self._seq
+        self.new, self._covered = not self._seq, self._seq
         clock.anchor(self.ledger.at_s)
 
     def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
@@ -47,6 +47,7 @@ class MemoryJournal(Journal):
         old = [job.id for job in self.ledger.jobs.values() if not job.live and job.id not in keep]
         if old:
             self.append([events.Forgotten(old)])
+        self._covered = self._seq
         return len(old)
 
     def room(self) -> Room:

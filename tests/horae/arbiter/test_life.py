@@ -139,6 +139,19 @@ class Limited(FakePort):
         return replace(seen, jobs=tuple(replace(job, time_left_s=self.left_s - ran[job.id]) for job in seen.jobs))
 
 
+def test_an_arbiter_that_is_started_again_and_again_compacts_what_its_earlier_lives_wrote(tmp_path: Path) -> None:
+    """Else a start folds ever more: each life by itself writes too little."""
+    site = Site(tmp_path, history={"compact_events": 100})
+    for life in range(12):
+        (job,) = site.commands.submit([spec(f"life{life}", 2, steps=20)], ANN)
+        site.until(job, JobState.COMPLETED)
+        site.run(3)
+        site.reopen()
+        assert site.journal.uncovered < 150
+    assert len(site.journal.history(kinds=[Kind.CHECKPOINT])) == 1
+    assert rebuilt(site.journal.path) == site.journal.ledger
+
+
 def test_the_clusters_time_limit_is_shown_and_costs_no_event_a_round(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.port = port = Limited(site.world)
