@@ -75,6 +75,20 @@ def test_what_differs_from_node_to_node_comes_from_its_environment(tmp_path: Pat
     assert site["yarn.extra"] == "of the caller"
 
 
+def test_what_a_lab_keeps_in_files_is_in_its_own_folder(tmp_path: Path) -> None:
+    """Node labels were in /tmp: those of another lab were there at its start, and they stayed when it was down."""
+    site = settings.Site("1", "1", "1", "1", data="/data/of/lab")
+    settings.write_conf(tmp_path, site, settings.Daemon("n1", "1", "v100", "/etc/n1"))
+    found = {
+        each.findtext("name"): each.findtext("value") for each in ET.parse(tmp_path / "yarn-site.xml").iter("property")
+    }
+    stores = [
+        value or "" for key, value in found.items() if re.search(r"fs-store\.root-dir|state-store\.uri", key or "")
+    ]
+    assert len(stores) == 3
+    assert all(value.startswith("file:///data/of/lab/") for value in stores), stores
+
+
 def test_settings_of_a_private_lab_may_change_between_two_starts_of_a_daemon(tmp_path: Path) -> None:
     facts = {"net": "127.9.9", "nodes": [["n1", "v100", 2]], "yarn": {"yarn.first": "1", "yarn.second": "1"}}
     (tmp_path / "lab.json").write_text(json.dumps(facts))

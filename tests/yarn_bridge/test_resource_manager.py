@@ -197,6 +197,8 @@ def test_who_may_submit_to_a_queue(connected: Connected) -> None:
     rm, fake = connected("3.4.2-queues", "access-bob", "access-alice")
     assert rm.may_submit("horae", "bob") == ""
     assert "alice doesn't have access to queue=horae" in (rm.may_submit("horae", "alice") or "")
-    assert fake.asked[-1].query == {"user": "alice", "queue-acl-type": "SUBMIT_APPLICATIONS", "user.name": "alice"}
+    assert fake.asked[-1].query == {"user": "alice", "queue-acl-type": "SUBMIT_APPLICATIONS", "user.name": "horae"}, (
+        "only who administers a queue is told, and on a closed one its users do not"
+    )
     fake.answers = lambda asked: Reply(404)  # before Hadoop 3.3
     assert rm.may_submit("horae", "bob") is None

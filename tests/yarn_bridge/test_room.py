@@ -78,6 +78,21 @@ def test_what_others_use_of_the_queue_is_not_ours() -> None:
     assert ceilings(tree(queue("a", 16, 0)), "a", {}) == {}
 
 
+def test_what_is_reserved_for_others_counts_against_all_that_there_is(site: Site) -> None:
+    """Five of eight GPUs are in use, two are reserved where others will be free: YARN gives one more, anywhere."""
+    site.yarn.lag.update({"n1": 2, "n2": 3})
+    tree = site.yarn.scheduler()
+    taken = {"resourceUsagesByPartition": [{"used": amounts({"yarn.io/gpu": 7})}]}
+    tree["queues"]["queue"].append({"queueName": "other", "resources": taken, "reservedContainers": 2})
+    site.yarn.tree = {**tree, "resources": taken}
+    seen = attend(site.port)
+    assert sum(each.gpus - each.foreign for each in seen.nodes) == 1
+    assert "queue root may hold 8 GPUs at most, and others use 7 of them: no more is offered" in seen.notes
+    tree["queues"]["queue"][-1]["reservedContainers"] = 0
+    site.now_s += 21.0
+    assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 3, "the nodes know it sooner"
+
+
 def test_the_queues_memory_is_a_limit_as_its_gpus_are(site: Site) -> None:
     """Else a gang that fits the nodes and the queue's GPUs never forms: half of it comes, and it is tried again."""
     site.yarn.most_bulk = {"memory-mb": 5 * 4096}

@@ -156,6 +156,8 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
     least = _sum(shares.values())
     most = _by_label(value, "effectiveMaxResource")
     usage = _by_partition(value, "resources", "resourceUsagesByPartition")
+    # What is reserved counts as used up to the root, though it is free on some node: then all that there is is a limit.
+    binds = path == "root" and any(each.reserved for child in children for each in child.leaves())
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
@@ -169,7 +171,7 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
         among_users=not value.get("intraQueuePreemptionDisabled", True),
         reserved=int(value.get("reservedContainers", 0)),
-        limits={label: _limits(amounts, whole.get(label, EMPTY)) for label, amounts in most.items()},
+        limits=most if binds else {label: _limits(each, whole.get(label, EMPTY)) for label, each in most.items()},
         usage=_used(usage, children),
         per_user=_per_user(least, value.get("userLimitFactor")),
         per_user_in={label: _per_user(each, value.get("userLimitFactor")) for label, each in shares.items()}

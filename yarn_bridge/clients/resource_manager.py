@@ -153,9 +153,9 @@ class ResourceManager:
 
     def may_submit(self, queue: str, user: str) -> str | None:
         """Why this user may not submit to the queue; "" where he may, None where the ResourceManager does not say
-        (before Hadoop 3.3, or whoever asks may not know)."""
+        (before Hadoop 3.3, or we do not administer the queue: only who does is told)."""
         query = {"user": user, "queue-acl-type": "SUBMIT_APPLICATIONS"}
-        answer = self.http.ask("GET", f"{_BASE}/queues/{quote(queue)}/access", query=query, owner=user)
+        answer = self.http.ask("GET", f"{_BASE}/queues/{quote(queue)}/access", query=query)
         if answer.status in {400, 403, 404}:
             return None
         doing = f"asking whether {user} may submit to queue {queue}"

@@ -223,6 +223,7 @@ def _yarn(site: Site, daemon: Daemon) -> dict[str, str]:
         "yarn.resourcemanager.nodemanagers.heartbeat-interval-min-ms": "200",
         "yarn.nm.liveness-monitor.expiry-interval-ms": str(int(1000 * site.expiry_s)),
         "yarn.node-attribute.fs-store.root-dir": f"file://{site.data}/attrs",
+        "yarn.node-labels.fs-store.root-dir": f"file://{site.data}/labels",
         "yarn.resource-types": "yarn.io/gpu",
         "yarn.webapp.api-service.enable": "true",
         "hadoop.registry.zk.quorum": f"{site.zookeeper}:{ZK_PORT}",
