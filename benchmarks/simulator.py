@@ -5,8 +5,8 @@
 The trace is not shipped: any that `horae simulate` reads, with tenants, will do. CPU seconds of this process (the
 machine may be shared), from the first arrival to the last end; reading does not count. Nodes have eight GPUs, as many
 as the jobs' mean load fills to four fifths. Each policy plays the first 50 jobs, then twice as many, until all are
-played or the next part would take more than `--most` seconds (those that have goals: `WHOLE_S`; the first 50:
-`FIRST_S`): the rows are its growth in jobs, the last is its figure.
+played or the next part would take more than `--most` seconds (those that have goals: `WHOLE_S`; the first: `FIRST_S`,
+half as many jobs where they take longer): the rows are its growth in jobs, the last is its figure.
 
     largest    the tenant with most jobs alone, as a textbook plays it (`--ideal`)
     together   all tenants' jobs on one cluster, likewise
@@ -97,10 +97,13 @@ def in_jobs(trace: Trace, policy: str, nodes: int, most_s: float, *, ideal: bool
         jobs = min(jobs, whole)
         enough_s = most_s if rows else max(most_s, FIRST_S)
         found = played(replace(trace, jobs=trace.jobs[:jobs]), policy, nodes, enough_s, ideal=ideal)
-        if found is None:
+        if found is not None:
+            rows.append(found)
+            jobs *= 2
+        elif not rows and jobs > 1:
+            jobs //= 2
+        else:
             break
-        rows.append(found)
-        jobs *= 2
     return rows
 
 

@@ -1,4 +1,4 @@
-"""JobBooks that policies keep of every job, and the orders that follow from them: Tiresias-L's and AFS-P's.
+"""JobBooks that policies keep of every job, and the orders that follow from them: Tiresias-L's, AFS-P's and AFS-S'.
 
 The same numbers as the policies' own state, worked out the same way, for jobs of one pool: who runs is charged at
 every decision, who waits only comes due.
@@ -141,7 +141,7 @@ class TwoQueues:
 
 
 class Units:
-    """AFS-P's, of rigid jobs: those with fewer units of time completed first, not pre-empted amid one."""
+    """AFS-P's and AFS-S', of rigid jobs: those with fewer units of time completed first, not pre-empted amid one."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._unit: Seconds = options["unit"]
@@ -182,4 +182,8 @@ class Units:
         return soonest
 
 
-BOOKS: Mapping[str, Callable[[Mapping[str, Any]], JobBooks]] = {"afs-p": Units, "tiresias-l": TwoQueues}
+BOOKS: Mapping[str, Callable[[Mapping[str, Any]], JobBooks]] = {
+    "afs-p": Units,
+    "afs-s": Units,
+    "tiresias-l": TwoQueues,
+}

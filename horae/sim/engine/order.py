@@ -1,9 +1,10 @@
 """Policies that are an order: the same decisions without a snapshot, reasons, or a placement made anew.
 
-In one pool a gang fits where as many GPUs are free, so what FIFO, SRTF, SRSF, LAS, Tiresias-L (and AFS-L, AFS-P and
-max-min of rigid jobs) decide follows from their keys alone: those of jobs that wait stand still and are kept sorted by
-gang, those of jobs that run are worked out anew. The keys are the policies' own numbers, computed the same way; tests
-compare results to the byte. Policies that keep books of jobs (`books.py`) say whose keys a moment has changed.
+In one pool a gang fits where as many GPUs are free, so what FIFO, SRTF, SRSF, LAS, Tiresias-L, DRF of one tenant (and,
+of rigid jobs, AFS, max-min, Optimus, SLAQ and the elastic kin of SRTF and SRSF) decide follows from their keys alone:
+those of jobs that wait stand still and are kept sorted by gang, those of jobs that run are worked out anew. The keys
+are the policies' own numbers, computed the same way; tests compare results to the byte. Policies that keep books of
+jobs (`books.py`) say whose keys a moment has changed.
 """
 
 from __future__ import annotations
@@ -57,14 +58,29 @@ def _plain_afs(options: Mapping[str, Any], runs: Sequence[SimulatedJob]) -> bool
 
 def _one_line(options: Mapping[str, Any], runs: Sequence[SimulatedJob]) -> bool:
     """Max-min of rigid jobs: within a tenant, and where jobs are all equals, in the order of submission."""
-    return _rigid(runs) and (options["over"] == "job" or len({run.plain.tenant for run in runs}) == 1)
+    return _rigid(runs) and (options["over"] == "job" or _one_tenant(runs))
+
+
+def _one_tenant(runs: Sequence[SimulatedJob]) -> bool:
+    return len({run.plain.tenant for run in runs}) == 1
+
+
+def _no_losses(runs: Sequence[SimulatedJob]) -> bool:
+    """SLAQ of rigid jobs that show none serves them as they were submitted."""
+    return _rigid(runs) and not any(run.curve for run in runs)
 
 
 #: For which jobs and options of a policy its order is all.
 _ONLY: Mapping[str, Callable[[Mapping[str, Any], Sequence[SimulatedJob]], bool]] = {
     "afs-l": _plain_afs,
     "afs-p": lambda _options, runs: _rigid(runs),
+    "afs-s": lambda _options, runs: _rigid(runs),
+    "drf": lambda _options, runs: _one_tenant(runs),
     "max-min": _one_line,
+    "optimus": lambda _options, runs: _rigid(runs),
+    "slaq": lambda _options, runs: _no_losses(runs),
+    "srsf-e": lambda _options, runs: _rigid(runs),
+    "srtf-e": lambda _options, runs: _rigid(runs),
     "tiresias-l": lambda options, _runs: options["threshold"] > 0,
 }
 
@@ -357,13 +373,18 @@ class Backfilled(Fast):
 _by_key: Callable[[tuple[Any, ...]], Any] = itemgetter(0)
 
 
+def _service(order: Order, run: SimulatedJob, size: Gpus, now_s: Seconds) -> float:
+    return order._remaining_s(run, size, now_s) * size
+
+
+def _none(_order: Order, _run: SimulatedJob, _size: Gpus, _now_s: Seconds) -> float:
+    """As they were submitted; or by the policy's books."""
+    return 0.0
+
+
 _KEYS: dict[str, Callable[[Order, SimulatedJob, Gpus, Seconds], float]] = {
-    "fifo": lambda _order, _run, _size, _now_s: 0.0,
-    "srtf": Order._remaining_s,
-    "srsf": lambda order, run, size, now_s: order._remaining_s(run, size, now_s) * size,
-    "afs-l": Order._remaining_s,
+    **dict.fromkeys(("fifo", "drf", "max-min", "optimus", "slaq", *BOOKS), _none),
+    **dict.fromkeys(("srtf", "srtf-e", "afs-l"), Order._remaining_s),
+    **dict.fromkeys(("srsf", "srsf-e"), _service),
     "las": lambda order, run, _size, now_s: order._served(run, now_s),
-    "max-min": lambda _order, _run, _size, _now_s: 0.0,
-    "afs-p": lambda _order, _run, _size, _now_s: 0.0,  # by its books
-    "tiresias-l": lambda _order, _run, _size, _now_s: 0.0,  # by its books
 }

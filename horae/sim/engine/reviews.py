@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from horae.sim.engine.asking import Settings
-from policy.model import EMPTY, Job, JobName, Proposal, Seconds, Snapshot
+from policy.model import EMPTY, Allocation, Job, JobName, Proposal, Seconds, Snapshot
 from policy.trials.rounds import quantum_of
 
 #: Part of the time that jobs which meet have run, or have left, which a turn of an ideal simulation lasts.
@@ -39,6 +39,8 @@ def next_review_s(settings: Settings, snapshot: Snapshot, proposal: Proposal, le
         (t for nodes in proposal.leases.values() for times in nodes.values() for t in times if t > now_s), default=inf
     )
     name = settings.entry.name
+    if len(settings.cluster.nodes) == 1 and all(_sated(j, given) for j in snapshot.jobs):
+        return at_s
     if settings.entry.quantum:
         turn: Mapping[str, float] = proposal.state.get("turn", EMPTY)
         return min(at_s, turn.get("at_s", now_s) + quantum_of(settings.options))
@@ -46,6 +48,12 @@ def next_review_s(settings: Settings, snapshot: Snapshot, proposal: Proposal, le
         return at_s
     found = _REVIEWS.get(name)
     return at_s if found is None else min(at_s, found(settings, snapshot, proposal, left))
+
+
+def _sated(job: Job, given: Mapping[JobName, Allocation]) -> bool:
+    """It has all that it can use. Where everybody has, on one node, no quantum that ends can give anybody more."""
+    gpus = sum(given.get(job.name, EMPTY).values())
+    return gpus > 0 and job.gpus.above(gpus) is None
 
 
 def las_turn_s(ran_s: Seconds, left_s: Seconds, waiting: int) -> Seconds:

@@ -9,6 +9,8 @@ from typing import Any
 COLOURS = ("#4a6572", "#d9822b", "#2b8a6e", "#a23b72", "#5c6bc0", "#8d6e63")
 #: Accounts in a plot: the largest; the JSON has all.
 MOST_BARS = 12
+#: Letters of a bar's name: what there is room for, in any font.
+MOST_LETTERS = 22
 #: What a site's director calls lost: it ended without a result, or with part of one.
 LOST = (
     "FAILED",
@@ -27,11 +29,11 @@ body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:60rem;margin:2rem a
 h1{font-size:1.7rem;margin-bottom:0}h2{font-size:1.2rem;margin-top:2.2rem}
 .key{display:flex;flex-wrap:wrap;gap:1rem;margin:1.2rem 0}
 .key div{background:#f2f5f7;padding:.7rem 1rem;border-radius:6px}
-.key b{display:block;font-size:1.4rem}table{border-collapse:collapse;margin:.6rem 0}
+.key b{display:block;font-size:1.4rem}.wide{overflow-x:auto}table{border-collapse:collapse;margin:.6rem 0}
 td,th{padding:.25rem .8rem;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}
-svg{max-width:100%;height:auto}.note{color:#555;font-size:.92rem}
+.note{color:#555;font-size:.92rem}
 @media(prefers-color-scheme:dark){body{background:#16191c;color:#ddd}.key div{background:#242a2f}svg text{fill:#ddd}
-td,th{border-color:#444}.note{color:#aaa}}
+svg rect,.legend span{filter:brightness(1.4)}td,th{border-color:#444}.note{color:#aaa}}
 """
 
 
@@ -85,7 +87,7 @@ def _waiting(title: str, past: dict[str, Any], answer: dict[str, Any], part: str
     for policy, of in answer.get("policies", {}).items():
         series.append((policy, {n: of[part][n]["wait_mean"] for n in names if n in of[part]}))
     more = f"<p class=note>The {MOST_BARS} with most jobs.</p>" if len(past) > MOST_BARS else ""
-    counts = {n: f"{n} ({past[n]['jobs']:,})" for n in names}
+    counts = {n: _short(n, f" ({past[n]['jobs']:,})") for n in names}
     return f"<h2>{title}</h2>{_bars(names, counts, series)}<p class=note>Mean wait; in brackets, jobs.</p>{more}"
 
 
@@ -103,7 +105,7 @@ def _hours(past: dict[str, Any]) -> str:
     )
     return (
         f"<h2>GPU-hours wasted</h2><p>{share:.0%} of the GPU-hours went to jobs that did not complete.</p>"
-        f"<table><tr><th>GPU-hours<th>hours<th>of the cluster's time{body}</table>"
+        f"<div class=wide><table><tr><th>GPU-hours<th>hours<th>of the cluster's time{body}</table></div>"
     )
 
 
@@ -117,8 +119,9 @@ def _policies(answer: dict[str, Any]) -> str:
         for name, of, band in rows
     )
     return (
-        "<h2>The same jobs under other policies</h2><table><tr><th>policy<th>mean wait<th>over the assumptions"
-        f"<th>95th percentile<th>mean time to completion<th>worst rho<th>resizes{body}</table>"
+        "<h2>The same jobs under other policies</h2><div class=wide><table>"
+        "<tr><th>policy<th>mean wait<th>over the assumptions"
+        f"<th>95th percentile<th>mean time to completion<th>worst rho<th>resizes{body}</table></div>"
         f"<p class=note>{escape(answer['replay']['note'])}.</p>"
     )
 
@@ -132,7 +135,7 @@ def _levers(answer: dict[str, Any]) -> str:
         (words, {name: of[time]["mean"] for name, of in played.items()})
         for words, time in (("mean wait for the first GPUs", "wait"), ("mean time to completion", "jct"))
     ]
-    bars = _bars(list(played), {name: name for name in played}, series)
+    bars = _bars(list(played), {name: _short(name) for name in played}, series)
     what = "".join(f"<li><b>{escape(n)}</b>: {escape(of['what'])}</li>" for n, of in levers.items())
     note = "A policy that stops jobs starts many at once and none sooner to its end: look at both times."
     return f"<h2>What each lever alone would have changed</h2>{bars}<p class=note>{note}</p><ul>{what}</ul>"
@@ -149,7 +152,7 @@ def _bars(names: Sequence[str], labels: dict[str, str], series: Sequence[tuple[s
     out, y = [], 6
     for name in names:
         middle = y + height * len(series) / 2 + 5
-        out.append(f'<text x="{left - 8}" y="{middle:g}" text-anchor="end">{escape(_short(labels[name]))}</text>')
+        out.append(f'<text x="{left - 8}" y="{middle:g}" text-anchor="end">{escape(labels[name])}</text>')
         for number, (_, values) in enumerate(series):
             if name in values:
                 wide = max(1.0, values[name] / most * (right - left))
@@ -160,9 +163,10 @@ def _bars(names: Sequence[str], labels: dict[str, str], series: Sequence[tuple[s
         y += gap
     legend = _legend(series) if len(series) > 1 else ""
     return (
-        f'{legend}<svg viewBox="0 0 680 {y}" width="680" role="img" font-family="system-ui,sans-serif" font-size="13">'
+        f"{legend}<div class=wide>"
+        f'<svg viewBox="0 0 680 {y}" width="680" role="img" font-family="system-ui,sans-serif" font-size="13">'
         + "".join(out)
-        + "</svg>"
+        + "</svg></div>"
     )
 
 
@@ -171,11 +175,13 @@ def _legend(series: Iterable[tuple[str, Any]]) -> str:
         f'<span style="color:{COLOURS[n % len(COLOURS)]}">&#9632;</span> {escape(name)}'
         for n, (name, _) in enumerate(series)
     )
-    return f"<p>{'&ensp; '.join(words)}</p>"
+    return f"<p class=legend>{'&ensp; '.join(words)}</p>"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 26 else text[:25] + "…"
+def _short(name: str, more: str = "") -> str:
+    """The name, cut where it is too long, and what is told behind it."""
+    room = MOST_LETTERS - len(more)
+    return (name if len(name) <= room else name[: room - 1] + "…") + more
 
 
 def _time(seconds: float) -> str:

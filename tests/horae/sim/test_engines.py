@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from horae.sim.engine import reviews
+from horae.sim.engine.asking import COUNTED, AskedPolicy
+from horae.sim.engine.order import _KEYS
+from horae.sim.traces.model import Trace, TraceJob
 from policy.catalogue import entries
+from policy.model import Proposal
 from tests.horae.sim import made
 
 POLICIES = tuple(entries())
 #: Those whose order decides alone over one pool.
-ORDERS = ("fifo", "srtf", "srsf", "las", "afs-l", "afs-p", "max-min", "tiresias-l")
+ORDERS = tuple(_KEYS)
+#: Those of them that tell sizes without places.
+COUNTS = tuple(COUNTED)
 #: Those of them that hand out more than jobs ask for.
-ELASTIC = ("afs-l", "afs-p", "max-min")
+ELASTIC = (*COUNTS, "afs-s", "optimus", "slaq", "srsf-e", "srtf-e")
+#: Options that make their books change within a short trace.
+BOOKED = {"afs-p": {"unit": 500.0}, "afs-s": {"unit": 500.0}}
 
 
 @pytest.mark.parametrize("ideal", [True, False], ids=["ideal", "placed"])
@@ -23,23 +32,52 @@ def test_both_engines_give_the_same_bytes(policy: str, ideal: bool) -> None:
         assert made.rows(made.played(jobs, policy, cluster, ideal=ideal, engine="arbiter")) == fast
 
 
+@pytest.mark.parametrize("policy", [name for name, entry in entries().items() if entry.quantum])
+def test_a_quantum_that_ends_where_everybody_has_all_is_no_moment(policy: str) -> None:
+    """Two jobs of a day each on a node with room: what can happen is two arrivals and two ends."""
+    jobs = Trace(tuple(TraceJob(name, at_s, 2, 86400.0) for name, at_s in (("a", 0.0), ("b", 3600.0))))
+    for ideal in (True, False):
+        outcome = made.played(jobs, policy, "v100:1x4", ideal=ideal)
+        assert outcome.rounds == 4
+        assert [run.finished_s for run in outcome.runs] == [86400.0, 90000.0]
+
+
+@pytest.mark.parametrize("policy", ["gandiva", "gavel-max-min", "oef-cooperative"])
+def test_without_these_moments_all_others_are_what_they_were(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(3):
+        jobs = made.trace(seed, 15, apart_s=400.0, elastic=False)
+        few = made.played(jobs, policy, "v100:1x8", ideal=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(reviews, "_sated", lambda _job, _given: False)
+            all_of_them = made.played(jobs, policy, "v100:1x8", ideal=True)
+        assert made.rows(few) == made.rows(all_of_them)
+        assert few.rounds < all_of_them.rounds
+
+
 @pytest.mark.parametrize("policy", ORDERS)
-def test_an_order_without_a_placement_decides_as_the_policy_does(policy: str) -> None:
+def test_an_order_without_a_placement_decides_as_the_policy_does(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(1 if policy == "las" else 8):  # LAS takes turns, and the policy itself is asked for each
         jobs = made.trace(seed, 6 if policy == "las" else 25, apart_s=150.0, elastic=policy not in ELASTIC)
-        jobs = made.of_one_tenant(jobs) if policy == "max-min" else jobs
-        given = {"unit": 500.0} if policy == "afs-p" else {"threshold": 400.0, "promote_knob": 2.0 - seed % 2}
-        options = given if policy in ("afs-p", "tiresias-l") else {}
-        short = made.rows(made.played(jobs, policy, "v100:1x6", ideal=True, options=options))
+        jobs = made.of_one_tenant(jobs) if policy in ("drf", "max-min") else jobs
+        queues = {"threshold": 400.0, "promote_knob": 2.0 - seed % 2}
+        options = queues if policy == "tiresias-l" else BOOKED.get(policy, {})
+        with monkeypatch.context() as patch:
+            patch.setattr(AskedPolicy, "about", _asked)
+            patch.setattr(AskedPolicy, "in_one_pool", lambda _self: _asked)
+            short = made.rows(made.played(jobs, policy, "v100:1x6", ideal=True, options=options))
         plain = made.played(jobs, policy, "v100:1x6", ideal=True, options=options, shortcuts=False)
         assert made.rows(plain) == short
 
 
-@pytest.mark.parametrize("policy", ELASTIC)
+def _asked(*_of: object) -> Proposal:
+    raise AssertionError("the policy is asked")
+
+
+@pytest.mark.parametrize("policy", COUNTS)
 def test_sizes_in_one_pool_are_those_of_the_policy_with_its_places(policy: str) -> None:
     for seed in range(4):
         jobs = made.trace(seed, 25, apart_s=150.0, model="concave" if seed > 1 else None)
-        options = {"unit": 500.0} if policy == "afs-p" else {}
+        options = BOOKED.get(policy, {})
         short = made.rows(made.played(jobs, policy, "v100:1x6", ideal=True, options=options))
         plain = made.played(jobs, policy, "v100:1x6", ideal=True, options=options, shortcuts=False)
         assert made.rows(plain) == short
