@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from policy.model import Beyond, Code, Decision, GpuRange, JobName, Reason, Snapshot
+from policy.model import Beyond, Code, Decision, GpuRange, JobName, Proposal, Reason, Snapshot
 from policy.parts import carrying
 
 _CHANGE = "the next period of the budget, or a larger one"
@@ -27,12 +27,13 @@ def resting(snapshot: Snapshot) -> dict[JobName, Reason]:
     return out
 
 
-def divided(snapshot: Snapshot) -> tuple[Snapshot, dict[JobName, Reason]]:
-    """The snapshot without the jobs that are not to start, and why those are left out."""
+def divided(snapshot: Snapshot, proposal: Proposal | None = None) -> tuple[Snapshot, dict[JobName, Reason]]:
+    """The snapshot without the jobs that are not to start, and why those are left out. `proposal`: who holds GPUs once
+    it is carried out counts as holding them; else who does now."""
     whom = _of(snapshot, Beyond.WAIT)
     if not whom:
         return snapshot, {}
-    jobs, out, held = [], {}, carrying.holding(snapshot)
+    jobs, out, held = [], {}, carrying.holding(snapshot, proposal)
     for job in snapshot.jobs:
         if job.tenant not in whom or job.work.left == 0:
             jobs.append(job)

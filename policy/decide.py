@@ -28,6 +28,8 @@ from policy.model import (
     TenantShare,
 )
 from policy.parts import carrying, quotas, reasons
+from policy.parts.newest import on_newest
+from policy.parts.standing import applied
 from policy.parts.sweeps import losers, resting
 from policy.places.filling import fill
 from policy.places.shapes import settle
@@ -37,6 +39,9 @@ from policy.throughput import Throughput
 
 #: Said of a decision behind which is a program that its own limits would have let go on.
 CLOCK = "the clock ended a program before its own limits did: another machine may decide otherwise"
+
+#: Whom a decision gives GPUs changes who has a part in a limit, and who rests: it is made again with that, so often.
+MOST_AGAIN = 4
 
 
 class PolicyFailed(Exception):
@@ -68,10 +73,16 @@ def judged(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context
     """The decision of a policy with all its options: within the site's limits, in line by priority. Raises
     PolicyFailed; BadInput passes through."""
     snapshot = away.prepared(line.lined_up(snapshot))
-    paid, unpaid = beyond.divided(snapshot)
-    within, barred, narrowed = quotas.divided(paid)
-    able, unable = never.divided(within, context.speeds)
-    decision = finish(able, entry.name, options, _proposed(able, entry, options, context), context)
+    proposal, asked = None, None
+    for _ in range(MOST_AGAIN):
+        paid, unpaid = beyond.divided(snapshot, proposal)
+        within, barred, narrowed = quotas.divided(paid, proposal)
+        if proposal is not None and within == asked:
+            break
+        asked, (able, unable) = within, never.divided(within, context.speeds)
+        proposal = _proposed(able, entry, options, context)
+    assert proposal is not None
+    decision = finish(able, entry.name, options, carrying.kept(snapshot, proposal), context)
     decision = quotas.told(never.told(decision, within, unable, context.speeds), paid, barred, narrowed)
     return away.told(line.told(beyond.told(decision, snapshot, unpaid), snapshot), snapshot)
 
@@ -92,7 +103,7 @@ def choose(
 def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Proposal:
     """What the policy proposes, checked to be possible. Raises PolicyFailed; BadInput passes through."""
     able, _ = never.divided(away.prepared(line.lined_up(snapshot)), context.speeds)
-    return _proposed(able, entry, options, context)
+    return carrying.kept(able, _proposed(able, entry, options, context))
 
 
 def _proposed(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Proposal:
@@ -102,8 +113,17 @@ def _proposed(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], cont
     snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
     phases = {} if entry.bids is not None else resting(_without(snapshot, lost))
-    rest = {**phases, **beyond.resting(_without(snapshot, lost))}
-    proposal = _asked(snapshot, lost, rest, entry, options, context)
+    over = beyond.resting(_without(snapshot, lost))
+    for _ in range(MOST_AGAIN):
+        proposal = _asked(snapshot, lost, {**phases, **over}, entry, options, context)
+        if not phases or not _possible(snapshot, proposal):
+            break
+        snapshot = applied(snapshot, proposal.allocation)
+        then = resting(_without(snapshot, lost))
+        if then.keys() == phases.keys():
+            break
+        phases = then
+    rest = {**phases, **over}
     wrong = _nonsense(actual, proposal)
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
@@ -119,7 +139,7 @@ def _proposed(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], cont
             reasons={**proposal.reasons, **lost, **rest},
             notes=(*proposal.notes, *notes),
         )
-    return carrying.kept(actual, proposal)
+    return proposal
 
 
 def _asked(
@@ -171,11 +191,15 @@ def _possible(snapshot: Snapshot, proposal: Proposal) -> bool:
 
 
 def _in_shape(snapshot: Snapshot, proposal: Proposal, context: Context) -> Proposal:
-    """Jobs that keep a shape of their own have it, also where a policy hands out GPUs by the count."""
+    """Jobs that keep a shape of their own have it, also where a policy hands out GPUs by the count; those of unknown
+    speed have GPUs of the type that they hold, or of the newest."""
     known = {job.name for job in snapshot.jobs}
     if not set(proposal.allocation) <= known:
         return proposal  # nonsense, which is told by the checks
-    return settle(snapshot, proposal, context.speeds)
+    proposal = settle(snapshot, proposal, context.speeds)
+    if len(context.speeds.present) < 2 or not _possible(snapshot, proposal):
+        return proposal
+    return on_newest(snapshot, proposal, context.speeds)
 
 
 def _without(snapshot: Snapshot, names: Collection[JobName]) -> Snapshot:

@@ -228,9 +228,11 @@ def _priorities(
             x = float(answer.x[m, t])
             if x <= 1e-9:
                 continue
-            served = max(job.attained.get(name, 0.0) - seen["attained"].get(name, 0.0), 0.0) / sizes[job.name]
-            received = served / elapsed if elapsed > 0 else 0.0
-            priority = x / received if received > 0 else inf
+            # Where its speed is unknown, a type is as good as another: time on any counts.
+            of, whole = ((name,), x) if job.throughput else (types, float(answer.x[m].sum()))
+            attained = sum(max(job.attained.get(n, 0.0) - seen["attained"].get(n, 0.0), 0.0) for n in of)
+            received = attained / sizes[job.name] / elapsed if elapsed > 0 else 0.0
+            priority = whole / received if received > 0 else inf
             out.append((-priority, -x, job.order, m, t, received))
     return sorted(out)
 

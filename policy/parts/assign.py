@@ -149,7 +149,9 @@ def _placed(
 
 
 def _choice(job: Job, want: Want, speeds: Throughput) -> int:
-    """Of how many types a gang may have GPUs: who has least choice is placed first."""
+    """Of how many types a gang may have GPUs: who has least choice is placed first, who shares no node before all."""
+    if job.shape is not None and job.shape.exclusive:
+        return 0
     return 1 if want.gpu_type is not None else len(speeds.types(job))
 
 

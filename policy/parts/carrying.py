@@ -40,8 +40,11 @@ def seen(snapshot: Snapshot) -> Snapshot:
     return then if _fits(then, snapshot) else now
 
 
-def holding(snapshot: Snapshot) -> dict[JobName, Gpus]:
-    """How many GPUs each job has, as a policy sees it: one that is stopped to get others has those."""
+def holding(snapshot: Snapshot, proposal: Proposal | None = None) -> dict[JobName, Gpus]:
+    """How many GPUs each job has, as a policy sees it: one that is stopped to get others has those. With `proposal`:
+    once that is carried out."""
+    if proposal is not None:
+        return {job.name: sum(proposal.allocation.get(job.name, EMPTY).values()) for job in snapshot.jobs}
     return {job.name: job.held for job in seen(snapshot).jobs}
 
 
@@ -112,6 +115,12 @@ def told(snapshot: Snapshot, viewed: Snapshot, proposal: Proposal, speeds: Throu
         said = outcome(view, now, speeds)
         out[job.name] = _again(job, out[job.name], said, outcome(job, now, speeds) if now else None)
     return replace(proposal, reasons=out)
+
+
+def said_again(job: Job, reason: Reason, before: Allocation, now: Allocation, speeds: Throughput) -> Reason:
+    """The reason of a job that is to have `now`, where it was given for as many GPUs `before`."""
+    said, real = outcome(job, before, speeds), outcome(job, now, speeds)
+    return reason if before == now else _again(job, reason, said, real)
 
 
 def _again(job: Job, reason: Reason, said: Reason | None, real: Reason | None) -> Reason:

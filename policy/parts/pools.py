@@ -25,7 +25,7 @@ from typing import Any
 
 from policy.model import Gpus, GpuType, Health, Job, JobName, Snapshot
 from policy.places.placement import Placer
-from policy.places.shapes import beside_whole
+from policy.places.shapes import beside
 from policy.records import quick
 from policy.throughput import NOISE, Span, Throughput
 
@@ -76,9 +76,8 @@ class Pools:
         self._node_size: dict[GpuType, int] = {}
         self._rack_size: dict[GpuType, int] = {}
         racks: dict[tuple[GpuType, str | None], int] = {}
-        beside = beside_whole(snapshot)
         for n in snapshot.cluster.nodes:
-            size = n.gpus - n.foreign - beside.get(n.name, 0)
+            size = n.gpus - n.foreign
             if n.health is Health.UP:
                 self.free[n.gpu_type] += size
                 self._node_size[n.gpu_type] = max(self._node_size.get(n.gpu_type, 0), size)
@@ -97,7 +96,9 @@ class Pools:
                     if node in draining:
                         own = self._own.setdefault(job.name, {})
                         own[draining[node]] = own.get(draining[node], 0) + gpus
-        self._plain = not self._caps and not self._own  #: what is left is the same for every job
+        whole = any(job.shape is not None and job.shape.exclusive for job in snapshot.jobs)
+        self._beside = beside(snapshot, self._empty()) if whole else {}  #: taken with the first step
+        self._plain = not self._caps and not self._own and not self._beside  #: what is left is the same for every job
         self._widest = widest
         # By kind of job, type and size: what a gang makes there, and the next size that helps.
         self._rates: dict[tuple[int, GpuType, Gpus], float] = {}
@@ -177,7 +178,7 @@ class Pools:
         return self._spare <= 0 and not self._own
 
     def _left(self, job: Job, gpu_type: GpuType) -> Gpus:
-        left = self._of(gpu_type)
+        left = self._of(gpu_type) - (0 if self.count.get(job.name) else self._beside.get(job.name, 0))
         if not self._own:
             return left
         return left + max(self._own_on(job, gpu_type) - self.count.get(job.name, 0), 0)
@@ -275,9 +276,12 @@ class Pools:
         return as_it_is and self._used.get(job.tenant, 0) == self._stay.get(job.tenant, 0) and self._can_stay(job)
 
     def _can_stay(self, job: Job) -> bool:
+        return self._empty().keep(job) is not None
+
+    def _empty(self) -> Placer:
         if self._places is None:
             self._places = Placer(self._snapshot, self.speeds)
-        return self._places.keep(job) is not None
+        return self._places
 
     def give(self, job: Job, step: Step) -> None:
         """Take the step."""
@@ -285,11 +289,12 @@ class Pools:
             self._stay[job.tenant] = self._stay.get(job.tenant, 0) + step.gpus
         has = self.count.get(job.name, 0)
         from_own = max(min(self._own_on(job, step.gpu_type) - has, step.add), 0) if self._own else 0
-        self._spare -= step.add - from_own
+        taken = step.add - from_own + (0 if has else self._beside.get(job.name, 0))
+        self._spare -= taken
         if step.gpu_type in self.free:
-            self.free[step.gpu_type] -= step.add - from_own
+            self.free[step.gpu_type] -= taken
         elif step.gpu_type in self._some:
-            self._some[step.gpu_type] += step.add - from_own
+            self._some[step.gpu_type] += taken
         self._used[job.tenant] = self._used.get(job.tenant, 0) + step.add
         self.count[job.name] = step.gpus
         self.type[job.name] = step.gpu_type

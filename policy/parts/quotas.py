@@ -12,15 +12,18 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import replace
 
-from policy.model import Code, Decision, GpuRange, Gpus, Job, JobName, Quota, Reason, Snapshot
+from policy.model import Code, Decision, GpuRange, Gpus, Job, JobName, Proposal, Quota, Reason, Snapshot
 from policy.parts import carrying
 
+#: The snapshot within its quotas; the jobs that are not in it, and those whose range is narrower, by quota.
+Division = tuple[Snapshot, dict[JobName, Quota], dict[JobName, Quota]]
 
-def divided(snapshot: Snapshot) -> tuple[Snapshot, dict[JobName, Quota], dict[JobName, Quota]]:
-    """The snapshot within its quotas; the jobs that are not in it, and those whose range is narrower, by quota."""
+
+def divided(snapshot: Snapshot, proposal: Proposal | None = None) -> Division:
+    """`proposal`: who holds GPUs once it is carried out counts as holding them; else who does now."""
     if not snapshot.quotas:
         return snapshot, {}, {}
-    books = _Books(snapshot)
+    books = _Books(snapshot, carrying.holding(snapshot, proposal))
     parts, barred = books.smallest()
     books.grow(parts)
     jobs, narrowed = [], {}
@@ -64,9 +67,9 @@ def _most_of(quota: Quota) -> dict[str, int]:
 class _Books:
     """What is left of each quota."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, held: Mapping[JobName, Gpus]) -> None:
         self.gpus = sum(node.gpus for node in snapshot.cluster.nodes)
-        self._held = carrying.holding(snapshot)
+        self._held = held
         self._gpus = [quota.gpus for quota in snapshot.quotas]
         self._jobs = [quota.jobs for quota in snapshot.quotas]
         self._quotas = snapshot.quotas
@@ -74,13 +77,13 @@ class _Books:
         for at, quota in enumerate(snapshot.quotas):
             for name in quota.whom:
                 self._of.setdefault(name, []).append(at)
-        self._bound = [job for job in snapshot.jobs if job.name in self._of]
+        self._bound = sorted((job for job in snapshot.jobs if job.name in self._of), key=lambda j: j.order)
 
     def smallest(self) -> tuple[dict[JobName, Gpus], dict[JobName, Quota]]:
         """The smallest gang of each job that finds room, and the quota in whose way each other is."""
         parts: dict[JobName, Gpus] = {}
         barred: dict[JobName, Quota] = {}
-        for job in sorted(self._bound, key=lambda j: (not self._held[j.name], j.order)):
+        for job in sorted(self._bound, key=lambda j: not self._held[j.name]):
             full = None if self._held[job.name] else self.full(job, job.gpus.min, 1)
             if full is None:
                 parts[job.name] = job.gpus.min

@@ -9,11 +9,11 @@ step is worth more than the one before, so it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy.model import EMPTY, Snapshot
+from policy.model import EMPTY, Allocation, JobName, Snapshot
 from policy.places.placement import Placer
 from policy.records import altered
 from policy.throughput import Throughput
@@ -43,7 +43,7 @@ def settled(
         if best is None or worth(new) > worth(best):
             best = new
     while not most(best):
-        then = _applied(snapshot, best)
+        then = applied(snapshot, best.taken)
         if then is snapshot:
             break  # that was asked above
         again = place(then)
@@ -67,9 +67,9 @@ def _held(snapshot: Snapshot, speeds: Throughput) -> Placer | None:
     return placer
 
 
-def _applied(snapshot: Snapshot, placer: Placer) -> Snapshot:
+def applied(snapshot: Snapshot, taken: Mapping[JobName, Allocation]) -> Snapshot:
     """As if it were carried out; the snapshot itself where it changes nothing."""
-    taken, jobs = placer.taken, []
+    jobs = []
     for job in snapshot.jobs:
         now = taken.get(job.name, EMPTY)
         jobs.append(job if now == job.allocation else altered(job, allocation=now))

@@ -138,12 +138,14 @@ def _one_node(scope: list[Classes], need: Need, gpus: int, own: Own, must: Must)
 
 def _tightest(classes: Classes, need: Need, gpus: int) -> tuple[int, int, int] | None:
     """Of the nodes that hold the gang, the one where others lose least, then the fullest, then the first: (what they
-    lose, GPUs free, node)."""
+    lose, GPUs free, node). To a gang that shares no node, whatever others lose there is lost: the smallest one."""
     least: tuple[int, int, int] | None = None
     for (free, unclaimed, cpus, memory, traits), members in classes.items():
         if free < gpus or (need is not NOTHING and need.usable(free, cpus, memory, traits) < gpus):
             continue
         key = (gpus - unclaimed if gpus > unclaimed else 0, free, members[0])
+        if need.alone:
+            key = (0, 2 * free + (unclaimed < free), members[0])
         if least is None or key < least:
             least = key
     return least

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, NodeName, Proposal, Reason, Snapshot
+from policy.model import EMPTY, Allocation, Code, Gpus, Health, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.places.placement import Placer
 from policy.throughput import Throughput
 
@@ -57,17 +57,16 @@ def _without_wrong(snapshot: Snapshot, proposal: Proposal, shaped: list[Job], sp
     return replace(proposal, allocation=allocation, reasons=reasons, leases=leases)
 
 
-def beside_whole(snapshot: Snapshot) -> dict[NodeName, Gpus]:
-    """GPUs that nobody holds on nodes of jobs that share none: nobody's while these stay."""
+def beside(snapshot: Snapshot, placer: Placer) -> dict[JobName, Gpus]:
+    """By job that shares no node: GPUs that nobody has beside it where it runs, or where it would with nothing of ours
+    there (of `placer` nothing is taken)."""
     alone = [j for j in snapshot.jobs if j.shape is not None and j.shape.exclusive and j.work.left != 0]
-    whole = {name for job in alone for name in job.allocation}
-    if not whole:
-        return {}
-    left = {n.name: n.gpus - n.foreign for n in snapshot.cluster.nodes if n.name in whole}
-    for job in snapshot.jobs:
-        for name in left.keys() & job.allocation.keys():
-            left[name] -= job.allocation[name]
-    return left
+    size = {n.name: n.gpus - n.foreign for n in snapshot.cluster.nodes if n.health is Health.UP} if alone else {}
+    out = {}
+    for job in alone:
+        place = job.allocation or placer.best(job, job.gpus.above(0) or 1) or EMPTY
+        out[job.name] = sum(max(size.get(node, 0) - gpus, 0) for node, gpus in place.items())
+    return out
 
 
 def _closed(snapshot: Snapshot, proposal: Proposal) -> set[NodeName]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -20,6 +19,7 @@ from policy.parts import carrying
 from policy.text.answer import to_json
 from policy.text.instance import parse, to_text
 from policy.throughput import Throughput
+from tests.policy.carried import STAGES, at
 from tests.policy.crowds import crowd
 from tests.policy.mixtures import mixtures
 
@@ -89,40 +89,6 @@ def feasible_and_nothing_idle_but_for_a_reason(decision: Decision) -> None:
 )
 def test_what_was_idle_for_no_reason_is_not(policy: str, seed: int, jobs: int) -> None:
     feasible_and_nothing_idle_but_for_a_reason(decide(crowd(seed, jobs), policy))
-
-
-Stage = Callable[[int], str]
-STAGES: dict[str, Stage] = {
-    "nothing yet": lambda i: "as it was",
-    "all movers stopped": lambda i: "stopped",
-    "some movers stopped": lambda i: ("stopped", "as it was")[i % 2],
-    "some carried out": lambda i: ("as decided", "stopped", "as it was")[i % 3],
-    "some in place": lambda i: ("as decided", "both", "as it was")[i % 3],
-    "all carried out": lambda i: "as decided",
-}
-
-
-def at(snapshot: Snapshot, decision: Decision | Proposal, stage: Stage, later_s: float = 1.0) -> Snapshot:
-    """What the cluster shows while `decision` is being carried out."""
-    draining = {n.name for n in snapshot.cluster.nodes if n.health is Health.DRAIN}
-    jobs = []
-    for i, job in enumerate(snapshot.jobs):
-        to = decision.allocation[job.name]
-        leases = decision.leases.get(job.name, {})
-        how = stage(i)
-        if dict(to) == dict(job.allocation):
-            jobs.append(replace(job, lease_until=leases or job.lease_until))
-        elif how == "as decided" or (how == "stopped" and draining & set(to)):  # nobody starts anew where it drains
-            jobs.append(replace(job, allocation=dict(to), lease_until=leases))
-        elif how == "stopped":
-            jobs.append(replace(job, allocation={}, lease_until={}))
-        elif how == "both" and job.allocation:  # a shape that changes in place: either may be true
-            nodes = job.allocation.keys() | to.keys()
-            both = {node: max(job.allocation.get(node, 0), to.get(node, 0)) for node in sorted(nodes)}
-            jobs.append(replace(job, allocation=both, lease_until=leases))
-        else:
-            jobs.append(job)
-    return replace(snapshot, jobs=tuple(jobs), state=decision.state, now_s=snapshot.now_s + later_s)
 
 
 @RANDOM

@@ -62,3 +62,19 @@ def test_a_preference_is_followed_where_there_is_room(policy: str) -> None:
     taken = CLUSTER.replace("gpu_type: k80, gpus: 4", "gpu_type: k80, gpus: 1")
     full = world("2, gpu_types: {prefer: [k80]}").replace(CLUSTER, taken)
     assert decide(instance.parse(full), policy).allocation == {"a": {"v100-1": 2}}
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_a_job_of_unknown_speed_is_on_the_type_that_it_holds_else_on_the_newest_with_room(policy: str) -> None:
+    """To programs and auctions the types were a tie, which they broke for the oldest; all others for the newest."""
+    text = CLUSTER.replace("jobs:", "  gpu_types: [k80, v100]\njobs:").replace("cluster: {", "cluster:\n  ")
+    text = text.replace("}]}\n", "}]\n")
+    alone = "  - {name: a, gpus: 2, work: {total: 1000}"
+    other = f"  - {{name: b, {SPEEDS}, gpus: 4, gpu_types: {{require: [v100]}}, allocation: {{v100-1: 4}}}}\n"
+    assert decide(instance.parse(text + alone + "}\n"), policy).allocation["a"] == {"v100-1": 2}
+    holds = decide(instance.parse(text + alone + ", allocation: {k80-1: 2}}\n"), policy)
+    assert holds.allocation["a"] == {"k80-1": 2}
+    full = decide(instance.parse(text + alone + "}\n" + other), policy)
+    assert full.allocation["a"] == {"k80-1": 2}
+    assert full.allocation["b"] == {"v100-1": 4}
+    assert "k80-1" in full.reasons["a"].text or "v100" not in full.reasons["a"].text
