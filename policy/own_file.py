@@ -46,19 +46,27 @@ def is_file(name: str) -> bool:
 def changed_by_others(file: Path) -> Path | None:
     """The file, or the folder or link on the way to it, that others than root and ourselves can change; None: there is
     none. Raises OSError."""
-    whole, links = file.absolute(), 0
-    while links <= _MOST_LINKS:
+    whole = file.absolute()
+    for _ in range(_MOST_LINKS + 1):
         for part in reversed((whole, *whole.parents)):
             found = part.lstat()
-            link, sticky = stat.S_ISLNK(found.st_mode), stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-            if found.st_uid not in (0, os.geteuid()) or (found.st_mode & 0o022 and not link and not sticky):
+            if _others_change(found):
                 return part
-            if link:
-                whole, links = part.parent / part.readlink() / whole.relative_to(part), links + 1
+            if stat.S_ISLNK(found.st_mode):
+                whole = part.parent / part.readlink() / whole.relative_to(part)
                 break
         else:
             return None
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(file))
+
+
+def _others_change(found: os.stat_result) -> bool:
+    if found.st_uid not in (0, os.geteuid()):
+        return True
+    if stat.S_ISLNK(found.st_mode):
+        return False
+    sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    return not sticky and bool(found.st_mode & 0o022)
 
 
 def read(path: Path, *, believed: bool = True) -> OwnFile:

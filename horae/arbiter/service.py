@@ -247,14 +247,17 @@ class Arbiter:
                 self._mail.put(partial(self._core.give_up_round, text, BUG_PAUSE_S))
 
     def _watch_loop(self, port: Noticing) -> None:
-        news, wait_s = News(self.config.rounds.debounce_s), SELDOM_S
+        news, wait_s, odd = News(self.config.rounds.debounce_s), SELDOM_S, False
         while not self._stopping.wait(wait_s):
             began_s, awaited = time.monotonic(), self._core.awaited
             try:
                 seen = port.noticed()
-            except (PortError, OSError):
+            except Exception as error:  # the rounds come anyway, and say what is wrong with the cluster
+                if not isinstance(error, PortError | OSError) and not odd:
+                    odd = True
+                    log.exception("a cluster tells of events in a way it should not: looked at once a tick meanwhile")
                 wait_s = SELDOM_S
-                continue  # the rounds come anyway, and say what is wrong
+                continue
             now_s = time.monotonic()
             if news.settled(seen, now_s, awaited=awaited):
                 self._mail.put(self._core.told)

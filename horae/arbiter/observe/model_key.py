@@ -1,11 +1,11 @@
 """The model key: under which name a job's measurements are shared.
 
 Given by the user it is shared with every job of any tenant that gives the same, and with none that gives none: what
-reads as another tenant's derived key is not that. Otherwise it is derived from what the job runs: the script and
-those of its arguments that say what is computed (model, sizes, batch, precision, data), without those that only steer
-it (learning rate, seed, paths, ports, lengths). A derived key is the tenant's own. Where the cluster does not tell
-all that a job runs (on Slurm a script's arguments and environment), it is that job's own. `horae explain` shows the
-key; `horae submit key=NAME` corrects it for what follows.
+reads as another tenant's derived key is not that. Otherwise it is derived from what the job runs: the script and those
+of its arguments that say what is computed (model, sizes, batch, precision, data), without those that only steer it
+(learning rate, seed, paths, ports, lengths). A derived key is the tenant's own. Where the cluster does not tell all
+that a job runs (on Slurm a script's arguments and environment), it is that job's own. `horae explain` shows the key;
+`horae submit key=NAME` corrects it for what follows.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def model_key(spec: JobSpec) -> str:
     tenant = spec.tenant or spec.owner or "anyone"
     if spec.model:
         first, slash, rest = spec.model.partition("/")
-        own = first == tenant and "/" not in rest
-        return spec.model if own or not slash else _SHARED + spec.model
+        if slash and (first != tenant or "/" in rest):
+            return _SHARED + spec.model
+        return spec.model
     program, arguments = program_of(spec.command)
     script = program.removesuffix(".py").removesuffix(".sh")
     parts = [f"{name}={value}" if value else name for name, value in sorted(_matter(arguments))]

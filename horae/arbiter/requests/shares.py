@@ -8,7 +8,6 @@ on, while those who have little are taken to the end.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -26,10 +25,9 @@ _A_JOB = 16 << 10
 #: What it says stands in the journal, its log, the cluster's book and the job's folder.
 _TIMES = 4
 RETRY_S = 60.0
-#: Bytes of memory that jobs on record may take in all, of which half is one user's at most: a quarter of the machine's,
-#: one GiB on a small one. A job takes some thousand and its words, in several pictures; a hundred thousand of a user's
-#: are no attack, a hundred of three MiB each are.
-MEMORY = max(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
+#: Bytes of memory that jobs on record may take in all, of which half is one user's at most. A job takes some thousand
+#: and its words, in several pictures; a hundred thousand of a user's are no attack, a hundred of three MiB each are.
+MEMORY = 1 << 30
 _AN_ENTRY = 100
 #: Jobs are forgotten by themselves: they are counted anew where there seems to be no room, and so often at most.
 _COUNT_S = 10.0
@@ -72,25 +70,35 @@ class Shares:
         wanted: Counter[str] = Counter()
         for owner, spec in asked:
             wanted[owner] += _memory(spec)
-        now_s, never = time.monotonic(), self._counted_s == -math.inf
-        if never or (self._without_room(wanted) is not None and now_s - self._counted_s > _COUNT_S):
-            self._counted_s, self._memory = now_s, Counter()
-            for record in ledger.jobs.values():
-                self._memory[record.owner] += _memory(record.spec)
-        if (refused := self._without_room(wanted)) is not None:
+        since_s = time.monotonic() - self._counted_s
+        if since_s == math.inf or (since_s > _COUNT_S and self._short(wanted)):
+            self._count(ledger)
+        if owner := self._short(wanted):
+            taken = self._memory[owner]
+            left = MEMORY - self._memory.total()
             raise TryLater(
-                f"no new job of {refused} is taken: those on record, with what they say, take "
-                f"{self._memory[refused] >> 20} MiB of the arbiter's memory, of which "
-                f"{(MEMORY - self._memory.total()) >> 20} MiB are left for everybody's; shorter commands and "
+                f"no new job of {owner} is taken: those on record, with what they say, take {taken >> 20} MiB of the "
+                f"arbiter's memory, of which {left >> 20} MiB are left for everybody's; shorter commands and "
                 "environments take less, and what ended long ago is forgotten (`history` in the configuration)",
                 retry_after_s=RETRY_S,
             )
         self._memory += wanted
 
-    def _without_room(self, wanted: Counter[str]) -> str | None:
+    def _count(self, ledger: Ledger) -> None:
+        self._counted_s = time.monotonic()
+        self._memory.clear()
+        for record in ledger.jobs.values():
+            self._memory[record.owner] += _memory(record.spec)
+
+    def _short(self, wanted: Counter[str]) -> str:
+        """Whose jobs there is no room for; "": there is for all."""
         left = MEMORY - self._memory.total()
-        short = wanted.total() > left
-        return next((owner for owner, size in wanted.items() if short or self._memory[owner] + size > left), None)
+        for owner, size in wanted.items():
+            if wanted.total() > left:
+                return owner
+            if self._memory[owner] + size > left:
+                return owner
+        return ""
 
     def _of(self, ledger: Ledger, owner: str) -> int:
         if len(self._costs) > 2 * len(ledger.jobs) + 1000:
@@ -111,7 +119,19 @@ def _cost(spec: JobSpec) -> int:
 
 def _memory(spec: JobSpec) -> int:
     """Cheap: it is asked of every job. What a form takes as words, and as numbers by the thousand."""
-    words = (spec.command, spec.env, spec.env.values(), spec.extra, spec.extra.values())
-    types = (spec.gpu_types, spec.prefer_types, spec.forbid_types)
-    numbers = len(spec.gpus.allowed or ()) + sum(map(len, spec.throughput.values()))
-    return _TIMES * (1024 + sum(sum(map(len, each)) for each in (*words, *types))) + _AN_ENTRY * numbers
+    characters = 1024
+    for words in (
+        spec.command,
+        spec.env,
+        spec.env.values(),
+        spec.extra,
+        spec.extra.values(),
+        spec.gpu_types,
+        spec.prefer_types,
+        spec.forbid_types,
+    ):
+        characters += sum(map(len, words))
+    numbers = sum(map(len, spec.throughput.values()))
+    if spec.gpus.allowed is not None:
+        numbers += len(spec.gpus.allowed)
+    return _TIMES * characters + _AN_ENTRY * numbers

@@ -117,12 +117,13 @@ class Telling(FakePort):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.events, self.looks, self.deaf = 0, 0, False
+        self.error: Exception = OSError("the folder is away")
         self.asked = {False: 0, True: 0}  #: how often, by whether it was deaf
 
     def noticed(self) -> object:
         self.asked[self.deaf] += 1
         if self.deaf:
-            raise OSError("the folder is away")
+            raise self.error
         return self.events
 
     def observe(self) -> Observation:
@@ -130,8 +131,10 @@ class Telling(FakePort):
         return super().observe()
 
 
-def test_a_cluster_that_tells_of_events_is_looked_at_when_it_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [OSError("the folder is away"), ValueError("a bug of the adapter's")], ids=repr)
+def test_a_cluster_that_tells_of_events_is_looked_at_when_it_does(tmp_path: Path, error: Exception) -> None:
     port = Telling(World(NODES))
+    port.error = error
     slow = {"rounds": {"tick_s": 3600.0, "busy_s": 3600.0, "debounce_s": 0.01}}
     arbiter = Arbiter(config(tmp_path, **slow), port, runner=Inline(first_come))
     arbiter.start()
