@@ -8,6 +8,7 @@ on, while those who have little are taken to the end.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -25,9 +26,10 @@ _A_JOB = 16 << 10
 #: What it says stands in the journal, its log, the cluster's book and the job's folder.
 _TIMES = 4
 RETRY_S = 60.0
-#: Bytes of memory that jobs on record may take in all, of which half is one user's at most. A job takes some thousand
-#: and its words, in several pictures; a hundred thousand of a user's are no attack, a hundred of three MiB each are.
-MEMORY = 1 << 30
+#: Bytes of memory that jobs on record may take in all, of which half is one user's at most: a quarter of the machine's,
+#: one GiB on a small one. A job takes some thousand and its words, in several pictures; a hundred thousand of a user's
+#: are no attack, a hundred of three MiB each are.
+MEMORY = max(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
 _AN_ENTRY = 100
 #: Jobs are forgotten by themselves: they are counted anew where there seems to be no room, and so often at most.
 _COUNT_S = 10.0
