@@ -13,7 +13,10 @@ which one run's accidents move less. Trainers sleep for most of an iteration, bu
 machine delays them: the result says its load. `--lives` keeps what was lived through, one file a turn, or takes it from
 there. Of each job: how long it waited for its first GPUs, and how many GPU-seconds it held. Two real runs of the same
 arrivals differ, too: a job that comes a tenth of a second before a guard ends has others decided about without it.
-`real_runs` says by how much; no simulation of one of them can be nearer to it than another one is.
+`real_runs` says by how much; no simulation of one of them can be nearer to it than another one is. `as_a_real_run`
+says whether the simulation is one of them: whether it is as near to a real run as two real ones are to each other, in
+the mean over them, and which part of its jobs' times (each one's mean over the turns) lies no further from the real
+mean than NEAR or two standard errors of it.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import hypot, sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from _record import record
@@ -288,30 +292,36 @@ def verdict(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Over the jobs of all turns; `real_runs`: of each real run against each other one."""
     jobs = [job for turn in turns for job in turn["jobs"].values()]
     near, means = apart([(job["real_s"], job["simulated_s"]) for job in jobs])
-    of_means, _ = apart(
-        [
-            (
-                fmean(turn["jobs"][name]["real_s"] for turn in turns),
-                fmean(turn["jobs"][name]["simulated_s"] for turn in turns),
-            )
-            for name in turns[0]["jobs"]
-        ]
-    )
+    of_one = [
+        ([turn["jobs"][name]["real_s"] for turn in turns], [turn["jobs"][name]["simulated_s"] for turn in turns])
+        for name in turns[0]["jobs"]
+    ]
     again = [
         apart([(job["real_s"], other["jobs"][name]["real_s"]) for name, job in one["jobs"].items()])
         for one, other in combinations(turns, 2)
     ]
+    of_means, _ = apart([(fmean(real), fmean(told)) for real, told in of_one])
     return {
         "verdict": "holds" if near >= PART and abs(means) <= MEANS_NEAR else "differs",
         "within_10_percent": round(near, 3),
         "means_off": round(means, 4),
         "of_means": {"turns": len(turns), "within_10_percent": round(of_means, 3)},
         "resizes": {key: sum(turn["resizes"][key] for turn in turns) for key in ("real", "simulated")},
+        "as_a_real_run": {
+            "as_near": near >= fmean(part for part, _ in again) if again else None,
+            "jobs": round(fmean(within(real, told) for real, told in of_one), 3),
+        },
         "real_runs": {
             "within_10_percent": [round(near, 3) for near, _ in again],
             "means_off": [round(means, 4) for _, means in again],
         },
     }
+
+
+def within(real: Sequence[float], told: Sequence[float]) -> bool:
+    """Whether the means cannot be told apart, or are near enough. Both have an error of their own."""
+    error_s = hypot(*(stdev(some) / sqrt(len(some)) for some in (real, told))) if len(real) > 1 else 0.0
+    return abs(fmean(told) - fmean(real)) <= max(NEAR * fmean(real), 2 * error_s)
 
 
 def apart(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:

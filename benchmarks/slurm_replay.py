@@ -10,7 +10,10 @@ limits and priorities that Slurm noted, and places the jobs itself: `fifo-backfi
 for lengths. When things happened is what slurmctld's log says, to the
 millisecond. A fraction of a second decides who overtakes whom, and so about all that comes after: the same day is lived
 through `--times` times, and each is simulated as it was and with its moments moved by up to `JITTER_S`, `DRAWS` times
-in all. A mean wait is the mean over all of them, `band` how far apart they are, `real_runs` how far apart Slurm's own.
+in all. A mean wait is the mean over all of them, `band` how far apart they are, `real_runs` how far apart Slurm's own,
+`mean_off_error` the standard error of `mean_off` over the real runs: a smaller difference than that is chance.
+Slurm looks once in a while, not at each event: the simulator decides as often, `cycle_s`, which is twice the mean wait
+of those jobs between whose submission and start nothing else happened.
 
     told      limits and priorities as Slurm knew them: the simulator's own error
     sacct     what `horae what-if` makes of a dump, which tells neither: EASY, exact lengths, no priorities
@@ -29,11 +32,12 @@ import re
 import statistics
 import tempfile
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime
-from math import ceil, fsum
+from math import ceil, fsum, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +216,17 @@ def _limited(run: SimulatedJob, job: Asked) -> None:
     run.plain = replace(run.plain, work=Work(max(60.0 * job.limit_min * job.gpus, run.total)), precedence=job.priority)
 
 
+def cycle_s(days: Sequence[Sequence[Noted]]) -> Seconds:
+    """How often Slurm looks."""
+    waits = []
+    for noted in days:
+        events = sorted(at_s for life in noted for at_s in (life.submitted_s, life.ended_s))
+        for life in noted:
+            if events[bisect_right(events, life.started_s) - 1] == life.submitted_s:
+                waits.append(life.started_s - life.submitted_s)
+    return 2 * statistics.fmean(waits)
+
+
 def against(real: Sequence[Sequence[Seconds]], draws: Sequence[Sequence[Sequence[Seconds]]]) -> dict[str, Any]:
     """Waits of all jobs in the real runs, and in the draws of each."""
     mean = statistics.fmean(wait for here in real for wait in here)
@@ -223,11 +238,16 @@ def against(real: Sequence[Sequence[Seconds]], draws: Sequence[Sequence[Sequence
         for here in some
         for a, b in zip(one, here, strict=True)
     ]
+    offs = [
+        statistics.fmean(map(statistics.fmean, some)) / statistics.fmean(one) - 1
+        for one, some in zip(real, draws, strict=True)
+    ]
     return {
         "wait_mean_s": round(statistics.fmean(means), 3),
         "wait_median_s": round(statistics.median(waits), 3),
         "wait_p95_s": round(statistics.quantiles(waits, n=20)[-1], 3),
         "mean_off": round(statistics.fmean(means) / mean - 1, 4),
+        "mean_off_error": round(statistics.stdev(offs) / sqrt(len(offs)), 4) if len(offs) > 1 else None,
         "band": [round(each / mean - 1, 4) for each in (min(means), max(means))],
         "jobs_within_5_s": round(statistics.fmean(near), 3),
     }
@@ -254,20 +274,16 @@ def main() -> None:
     words.add_argument("--seed", type=int, default=1)
     words.add_argument("--times", type=int, default=3, help="real runs of the day")
     words.add_argument("--lives", type=Path, metavar="FILE", help="what Slurm noted: kept there, or taken from there")
-    words.add_argument("--tick", type=float, default=0.25, help="moments of the simulator, in s")
     given = words.parse_args()
     jobs = day(of_a_log(given.trace, given.format) if given.trace else drawn(random.Random(given.seed)), given)
     release, days = lived(jobs, given)
     real = [[life.started_s - life.submitted_s for life in noted] for noted in days]
-    draws = max(DRAWS // len(real), 1)
+    draws, tick_s = max(DRAWS // len(real), 1), cycle_s(days)
     found = {
         name: against(
             real,
             [
-                [
-                    simulated(jobs, noted, {"variant": variant}, seed, told=told, tick_s=given.tick)
-                    for seed in range(draws)
-                ]
+                [simulated(jobs, noted, {"variant": variant}, seed, told=told, tick_s=tick_s) for seed in range(draws)]
                 for noted in days
             ],
         )
@@ -293,6 +309,7 @@ def main() -> None:
         ),
         "real": against(real, [[waits] for waits in real]),
         "real_runs": [round(mean, 3) for mean in means],
+        "cycle_s": round(tick_s, 3),
         **found,
         "compressed": given.compress,
         "load": given.load,
