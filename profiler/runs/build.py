@@ -20,7 +20,20 @@ if TYPE_CHECKING:
     from profiler.runs.open_run import Open
 
 _COUNTED_WORDS = frozenset(
-    "epoch epochs step steps iter iters iteration iterations batch batches update updates".split()
+    (
+        "epoch",
+        "epochs",
+        "step",
+        "steps",
+        "iter",
+        "iters",
+        "iteration",
+        "iterations",
+        "batch",
+        "batches",
+        "update",
+        "updates",
+    )
 )
 _TOTAL = frozenset(
     (
