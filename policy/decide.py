@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from policy import away, beyond, catalogue, certificate, line, never
+from policy.certificate.feasible import wishes
 from policy.contract import Context, Entry
 from policy.idle import SENTENCES, Idle, why
 from policy.model import (
@@ -199,7 +200,17 @@ def _in_shape(snapshot: Snapshot, proposal: Proposal, context: Context) -> Propo
     proposal = settle(snapshot, proposal, context.speeds)
     if len(context.speeds.present) < 2 or not _possible(snapshot, proposal):
         return proposal
-    return on_newest(snapshot, proposal, context.speeds)
+    newest = on_newest(snapshot, proposal, context.speeds)
+    if newest is proposal:
+        return proposal
+    # What they leave may be of use to somebody: then they stay.
+    wish, now = (_wishing(snapshot, p, context.speeds) for p in (newest, proposal))
+    return newest if wish <= now else proposal
+
+
+def _wishing(snapshot: Snapshot, proposal: Proposal, speeds: Throughput) -> set[JobName]:
+    """Who could run on what is idle, or faster."""
+    return {name for name, _ in wishes(snapshot, proposal.allocation, speeds)}
 
 
 def _without(snapshot: Snapshot, names: Collection[JobName]) -> Snapshot:

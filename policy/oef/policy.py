@@ -67,8 +67,8 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
     gpus = {t: placer.free(t) for t in types}
-    jobs = [j for j in snapshot.jobs if j.work.left != 0 and _could_run(j, placer)]
-    kinds = _kinds(jobs, types, context)
+    jobs, could = [j for j in snapshot.jobs if j.work.left != 0], Could(snapshot, context.speeds)
+    kinds = _kinds([j for j in jobs if _has_a_part(j, placer, could)], types, context)
     users = _users(snapshot, kinds, gpus, bool(options["demand_caps"]))
     backend = Backend(context.solver) if context.solver else Backend.HIGHS
     answer = solve(users, time_limit_s=context.time_limit_s, seed=context.seed, backend=backend)
@@ -80,7 +80,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
         return _stand(snapshot, placer, answer)
     shares = _job_shares(kinds, answer, types)
     ideal = _ideal(kinds, shares, types)
-    turn = Turn.of(snapshot, options["quantum"], Could(snapshot, context.speeds))
+    turn = Turn.of(snapshot, options["quantum"], could)
     turn.keep(placer, jobs)
     account = Account.of(snapshot.state)
     deviation = account.charged(snapshot, options["quantum"], gpus) if account else {}
@@ -104,10 +104,10 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     )
 
 
-def _could_run(job: Job, placer: Placer) -> bool:
-    """False where a share would be lost: its smallest gang fits no nodes, or not into its tenant's limit."""
-    least, room = job.gpus.above(0) or 1, placer.room(job.tenant)
-    return placer.possible(job, least) and (room is None or room >= least or job.held > 0)
+def _has_a_part(job: Job, placer: Placer, could: Could) -> bool:
+    """False where a share would be lost: its gangs fit no nodes, or not into its tenant's limit, under which it may
+    keep what it holds."""
+    return could(job) or (job.held > 0 and placer.possible(job, job.gpus.min))
 
 
 def _kinds(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) -> list[_Kind]:

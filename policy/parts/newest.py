@@ -2,6 +2,7 @@
 
 To a policy such a job is worth as much on every type, so which one it names is a tie, and each broke it in its own
 way. Once everybody has a place it is broken alike, under every policy, out of what is idle: nobody loses a GPU by it.
+Where somebody could use what they would leave, `policy.decide` lets them be.
 """
 
 from __future__ import annotations

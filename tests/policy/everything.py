@@ -148,3 +148,22 @@ def leaving(snapshot: Snapshot) -> set[str]:
         for node in snapshot.cluster.nodes
         if node.health is Health.DRAIN or any(a.leave_s <= snapshot.now_s < a.to_s for a in node.away)
     }
+
+
+def odd_rates(seed: int) -> Snapshot:
+    """`everything`, and sizes or types on which a job does no work at all, or less than on fewer GPUs."""
+    rng, plain = Random(-seed - 2), everything(seed, 10)
+    return replace(plain, jobs=tuple(replace(job, throughput=_odd(rng, job)) for job in plain.jobs))
+
+
+def _odd(rng: Random, job: Job) -> dict[str, dict[int, float]]:
+    table = {t: dict(rates) for t, rates in job.throughput.items()}
+    for rates in table.values():
+        how = rng.choice(("as it is", "as it is", "nothing", "not on one", "falls"))
+        if how == "nothing":
+            rates.update(dict.fromkeys(rates, 0.0))
+        elif how == "not on one":
+            rates[1] = 0.0
+        elif how == "falls":
+            rates[8] = min(rates.values()) / 2
+    return table

@@ -1,6 +1,6 @@
 """Every policy on snapshots from seeds that nobody has looked at: what holds for all of them, checked on each.
 
-    python -m tests.policy.sweep FIRST COUNT [--policy NAME ...] [--kind everything|crowd]
+    python -m tests.policy.sweep FIRST COUNT [--policy NAME ...] [--kind everything|crowd|odd-rates]
 
 One line a fault: the kind of snapshot, its seed, the policy, what failed. The faults that were found this way are
 mended, and their seeds stand in `test_sweep.py`.
@@ -23,9 +23,11 @@ from policy.text.answer import to_json
 from policy.text.instance import parse, to_text
 from tests.policy.carried import STAGES, at
 from tests.policy.crowds import crowd
-from tests.policy.everything import everything, leaving
+from tests.policy.everything import everything, leaving, odd_rates
 
-KINDS: dict[str, Callable[[int], Snapshot]] = {"everything": everything, "crowd": crowd}
+KINDS: dict[str, Callable[[int], Snapshot]] = {"everything": everything, "crowd": crowd, "odd-rates": odd_rates}
+#: On a busy machine the wall clock would end programs that their own limits let go on.
+PATIENCE_S = 1800.0
 #: Options that take other ways through a policy, on every other seed.
 OTHERWISE: dict[str, dict[str, object]] = {
     "themis": {"fairness_knob": 0.0, "payment": "floor", "weigh": "tenants", "speedup": "paper"},
@@ -52,14 +54,14 @@ def faults(snapshot: Snapshot, policy: str, seed: int) -> Iterator[str]:
     """What does not hold of this policy on this snapshot."""
     options = OTHERWISE.get(policy, {}) if seed % 2 else {}
     try:
-        decision = decide(snapshot, policy, options, seed=3)
+        decision = decide(snapshot, policy, options, seed=3, time_limit_s=PATIENCE_S)
     except PolicyFailed as error:
         yield str(error)
         return
     yield from idle_or_wrong(decision)
-    if said(decide(parse(to_text(snapshot)), policy, options, seed=3)) != said(decision):
+    if said(decide(parse(to_text(snapshot)), policy, options, seed=3, time_limit_s=PATIENCE_S)) != said(decision):
         yield "another answer to the same file"
-    if places(decide(_shuffled(snapshot, seed), policy, options, seed=3)) != places(decision):
+    if places(decide(_shuffled(snapshot, seed), policy, options, seed=3, time_limit_s=PATIENCE_S)) != places(decision):
         yield "another answer when jobs and tenants are told in another order"
     yield from moved(snapshot, decision)
 
@@ -90,7 +92,7 @@ def moved(snapshot: Snapshot, decision: Decision) -> Iterator[str]:
         if view in asked:
             continue
         asked.append(view)
-        again = places(decide(then, decision.policy, decision.options, seed=decision.seed))
+        again = places(decide(then, decision.policy, decision.options, seed=decision.seed, time_limit_s=PATIENCE_S))
         if changed := {j.name: (now[j.name], again[j.name]) for j in staying.jobs if again[j.name] != now[j.name]}:
             yield f"not still, {name}: {changed}"
             return

@@ -98,6 +98,24 @@ def test_elastic_jobs_of_unknown_length_or_speed_take_all_that_they_can_use(seed
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_job_that_does_nothing_on_few_gpus_or_on_one_type_runs_where_it_does(seed: int) -> None:
+    """Its first sizes, or a type, have a rate of 0; with others beside it that leave room."""
+    random = Random(seed)
+    first = random.choice((2, 3, 4))
+    rates = {n: 0.0 if n < first else float(n) for n in range(1, 5)}
+    dead = dict.fromkeys(rates, 0.0)
+    table = {"k80": random.choice((rates, dead)), "v100": rates}
+    where = (Node("a", "k80", 4), Node("b", "v100", 4), Node("c", "v100", 4))
+    odd = Job("odd", "t", "odd", GpuRange(4, 1, 4), 5.0, Work(1e6), table)
+    held = {"a": 2} if seed % 2 else {}
+    runs = Job("runs", "u", "runs", GpuRange(2, 1, 2), 0.0, Work(1e6), {"k80": {1: 1.0, 2: 2.0}}, allocation=held)
+    for policy in POLICIES:
+        decision = decide(snapshot(where, [odd, runs]), policy)
+        assert used(decision, "odd") == 4, policy
+        assert decision.certificate.work_conserving, policy
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_behind_a_wide_gang_that_waits_running_jobs_take_what_is_idle(seed: int) -> None:
     random = Random(seed)
     where = nodes(random)

@@ -25,6 +25,12 @@ FOUND = {
         ("everything", 27110031, ("oef-noncooperative",)),
     ),
     "who lost its GPUs was among those whose budget lets them run on": (("everything", 27110040, ("gavel-makespan",)),),
+    "a job that does nothing on its fewest GPUs had no place in OEF's round, and what was idle beside it stayed idle": (
+        ("odd-rates", 27112001, ("oef-cooperative", "oef-noncooperative")),
+    ),
+    "where a job of unknown speed leaves GPUs that another could use, it stays": (
+        ("odd-rates", 27112003, ("oef-noncooperative",)),
+    ),
     "who ran ahead of its phase rested, until all others of its app had started": (
         ("everything", 27110012, ("drf", "las", "srsf")),
     ),

@@ -69,7 +69,7 @@ def test_a_job_of_unknown_speed_is_on_the_type_that_it_holds_else_on_the_newest_
     """To programs and auctions the types were a tie, which they broke for the oldest; all others for the newest."""
     text = CLUSTER.replace("jobs:", "  gpu_types: [k80, v100]\njobs:").replace("cluster: {", "cluster:\n  ")
     text = text.replace("}]}\n", "}]\n")
-    alone = "  - {name: a, gpus: 2, work: {total: 1000}"
+    alone = "  - {name: a, gpus: 2, submitted: 5, work: {total: 1000}"
     other = f"  - {{name: b, {SPEEDS}, gpus: 4, gpu_types: {{require: [v100]}}, allocation: {{v100-1: 4}}}}\n"
     assert decide(instance.parse(text + alone + "}\n"), policy).allocation["a"] == {"v100-1": 2}
     holds = decide(instance.parse(text + alone + ", allocation: {k80-1: 2}}\n"), policy)
