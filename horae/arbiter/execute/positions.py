@@ -66,12 +66,16 @@ def _capacity(nodes: Iterable[Node], view: SnapshotSources, rest: Iterable[JobRe
 def _at_rest(record: JobRecord, ours: Collection[NodeName]) -> bool:
     """Nothing is asked of it, and it has what it is to have: nothing, or just these of our nodes. No plan has a step
     for it, nor waits for it."""
-    if record.grant is not None or record.cancel_why is not None or record.stop_asked_s is not None:
+    asked = record.grant is not None or record.cancel_why is not None or record.stop_asked_s is not None
+    if asked:
         return False
+    held = record.allocation
     if not record.state.holds:
-        return not record.target and not record.allocation
-    stays = record.state is not JobState.STOPPING and record.hold_why is None and record.blocked is None
-    return stays and record.target == record.allocation and all(map(ours.__contains__, record.allocation))
+        return not record.target and not held
+    leaves = record.state is JobState.STOPPING or record.hold_why is not None or record.blocked is not None
+    if leaves:
+        return False
+    return record.target == held and all(map(ours.__contains__, held))
 
 
 def phase_of(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> PlanPhase:
