@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -27,18 +27,19 @@ class Board:
 
 
 def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Seconds) -> Board:
-    """The jobs of the pool that a plan may have to do with, and their targets; what others hold there is not ours."""
+    """The jobs of the pool that a plan may have to do with, and their targets; what the rest hold there is taken."""
     now_s, config = view.now_s, view.config
     nodes = [n for n in view.observation.nodes if view.pools.get(n.name) == pool]
+    ours = set(map(attrgetter("name"), nodes))
     unseen = keeps_to_itself(ledger, config, pool)
     mine: list[JobRecord] = []
-    others: list[JobRecord] = []
+    rest: list[JobRecord] = []
     for record in ledger.live():
-        if record.pool != pool or not (record.shown or unseen):
-            others.append(record)
-        elif not _waits_untouched(record):
+        if record.pool != pool or not (record.shown or unseen) or _at_rest(record, ours):
+            rest.append(record)
+        else:
             mine.append(record)
-    capacity = _capacity(nodes, view, others)
+    capacity = _capacity(nodes, view, rest)
     mine.sort(key=attrgetter("submitted_s", "id"))
     types = {n.name: n.gpu_type for n in view.observation.nodes}
     positions = [_position(r, config, now_s, restart_gap_s, ledger.opened_s) for r in mine]
@@ -52,25 +53,29 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
     return Board(positions, targets, free, closed | closing(view.away, now_s))
 
 
-def _capacity(nodes: Iterable[Node], view: SnapshotSources, others: Iterable[JobRecord]) -> Counter[NodeName]:
-    """GPUs that are ours to use, by node: less what is foreign, of jobs that are over, or held by `others`."""
+def _capacity(nodes: Iterable[Node], view: SnapshotSources, rest: Iterable[JobRecord]) -> Counter[NodeName]:
+    """GPUs that a plan may use, by node: less what is foreign, of jobs that are over, or held by the `rest`."""
     capacity = Counter({n.name: n.gpus - n.foreign if n.health is not Health.DOWN else 0 for n in nodes})
     capacity.subtract(view.strays)
-    for record in others:
-        capacity.subtract(occupies(record, view.now_s, view.config.rounds.settle_s))
+    for record in rest:
+        for node, gpus in occupies(record, view.now_s, view.config.rounds.settle_s).items():
+            capacity[node] -= gpus
     return capacity
 
 
-def _waits_untouched(record: JobRecord) -> bool:
-    """It holds nothing, is to get nothing, and nothing is asked of it: no plan has a step for it, nor waits for it."""
-    return (
-        not record.target
-        and not record.allocation
-        and record.grant is None
-        and record.cancel_why is None
-        and record.stop_asked_s is None
-        and not record.state.holds
-    )
+def _at_rest(record: JobRecord, ours: Collection[NodeName]) -> bool:
+    """Nothing is asked of it, and it has what it is to have: nothing, or just these of our nodes. No plan has a step
+    for it, nor waits for it."""
+    asked = record.grant is not None or record.cancel_why is not None or record.stop_asked_s is not None
+    if asked:
+        return False
+    held = record.allocation
+    if not record.state.holds:
+        return not record.target and not held
+    leaves = record.state is JobState.STOPPING or record.hold_why is not None or record.blocked is not None
+    if leaves:
+        return False
+    return record.target == held and all(map(ours.__contains__, held))
 
 
 def phase_of(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> PlanPhase:

@@ -26,7 +26,7 @@ from horae.journal.measured import Measurement
 from horae.journal.quiet import quiet
 from horae.port import JobState
 from policy.decide import decide
-from policy.model import Decision, Shape, Slowdown, Snapshot
+from policy.model import Decision, Node, Shape, Slowdown, Snapshot
 from policy.text import instance
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
 from tests.policy.worlds import choosy, snapshots
@@ -106,20 +106,39 @@ def test_what_ended_is_forgotten(tmp_path: Path) -> None:
 def test_a_plan_is_what_it_would_be_with_all_jobs(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(seed)
     site = Site(tmp_path)
-    left_out = positions._waits_untouched
-    skipped = 0
+    left_out = positions._at_rest
+    skipped = {"waits": 0, "runs": 0}
     for _ in range(40):
         something_happens(site, rng)
         view, ledger = site.core.view, site.core.ledger
         if view is None:
             continue
         _, few = positions.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
-        monkeypatch.setattr(positions, "_waits_untouched", lambda _record: False)
+        monkeypatch.setattr(positions, "_at_rest", lambda _record, _ours: False)
         board, whole = positions.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
-        monkeypatch.setattr(positions, "_waits_untouched", left_out)
+        monkeypatch.setattr(positions, "_at_rest", left_out)
         assert few == whole
-        skipped += sum(left_out(ledger.jobs[p.job]) for p in board.positions)
-    assert skipped > 0
+        for position in board.positions:
+            if left_out(ledger.jobs[position.job], site.world.nodes):
+                skipped["runs" if position.held else "waits"] += 1
+    assert min(skipped.values()) > 0
+
+
+def test_who_leaves_by_itself_is_waited_for_though_it_has_what_it_is_to_have(tmp_path: Path) -> None:
+    site = Site(tmp_path, nodes=[Node("n1", "v100", 4)])
+    leaves, waits = site.commands.submit([spec("a", 4, steps=10**6), spec("b", 4)], ANN)
+    site.until(leaves, JobState.RUNNING)
+    site.run(3)
+    site.job(waits).target = {"n1": 4}
+    assert site.core.view is not None
+
+    def waited_for() -> set[str]:
+        _, steps = positions.steps(site.core.ledger, "main", site.core.view, restart_gap_s=0.0, reshape_in_place=False)
+        return {other for step in steps if step.job == waits for other in step.waits_for}
+
+    assert waited_for() == set()
+    site.job(leaves).state = JobState.STOPPING
+    assert waited_for() == {leaves}
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
