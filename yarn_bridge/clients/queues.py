@@ -8,7 +8,7 @@ scheduler's shares are of the parent; what is guaranteed and pending is counted 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor
 from typing import Any
@@ -156,8 +156,6 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
     least = _sum(shares.values())
     most = _by_label(value, "effectiveMaxResource")
     usage = _by_partition(value, "resources", "resourceUsagesByPartition")
-    # What is reserved counts as used up to the root, though it is free on some node: then all that there is is a limit.
-    binds = path == "root" and any(each.reserved for child in children for each in child.leaves())
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
@@ -171,7 +169,7 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
         among_users=not value.get("intraQueuePreemptionDisabled", True),
         reserved=int(value.get("reservedContainers", 0)),
-        limits=most if binds else {label: _limits(each, whole.get(label, EMPTY)) for label, each in most.items()},
+        limits=most if _reserves(path, children) else _below(most, whole),
         usage=_used(usage, children),
         per_user=_per_user(least, value.get("userLimitFactor")),
         per_user_in={label: _per_user(each, value.get("userLimitFactor")) for label, each in shares.items()}
@@ -196,6 +194,16 @@ def _sum(parts: Iterable[Amounts]) -> Counter[str]:
     for each in parts:
         found.update(each)
     return found
+
+
+def _reserves(path: str, children: Sequence[Queue]) -> bool:
+    """Whether all that there is is a limit: what is reserved counts as used up to the root, though it is free on some
+    node."""
+    return path == "root" and any(each.reserved for child in children for each in child.leaves())
+
+
+def _below(most: Mapping[str, Amounts], whole: Mapping[str, Amounts]) -> dict[str, Amounts]:
+    return {label: _limits(each, whole.get(label, EMPTY)) for label, each in most.items()}
 
 
 def _limits(most: Amounts, whole: Amounts) -> Amounts:

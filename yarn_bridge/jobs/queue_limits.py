@@ -26,7 +26,8 @@ class QueueLimits:
     """What was told last stands while nobody tells."""
 
     def __init__(self, options: Options, manager: ResourceManager) -> None:
-        self._options, self._manager = options, manager
+        self._options = options
+        self._manager = manager
         self._asked_s = float("-inf")
         self._queues: Queues | None = None
         self._managed: Queue | None = None
@@ -115,7 +116,9 @@ class QueueLimits:
 
     def _ask_who_keeps(self, now_s: float) -> None:
         """Which nodes are kept: an application says so, once the scheduler was asked to note it."""
-        self.kept, found, noting = {}, dict[str, str](), list[str]()
+        self.kept = {}
+        found = dict[str, str]()
+        noting = list[str]()
         for queue in self._keepers():
             for each in self._manager.apps(queue=queue.path, states=("RUNNING", "ACCEPTED")):
                 if each.reserves and len(noting) < _MOST_APPS:
@@ -123,7 +126,8 @@ class QueueLimits:
                     found |= dict.fromkeys(self._manager.kept_for(each.id, 2 * _EVERY_S), each.id)
         if not self._noting.issuperset(noting):
             self._asked_s = now_s - _EVERY_S + _NOTED_S
-        self.kept, self._noting = found, frozenset(noting)
+        self.kept = found
+        self._noting = frozenset(noting)
 
     def losers(self) -> tuple[str, ...]:
         """Leaf queues that lose containers to requests of our jobs that YARN goes on counting when they are met. Where
@@ -152,7 +156,9 @@ class QueueLimits:
             self._managed = found.find(self._options.queue)
         except BadInput as error:
             self._gone = str(error)
-        self._queues, self._held, self._at = found, held, dict(at)
+        self._queues = found
+        self._held = held
+        self._at = dict(at)
 
 
 def _sum(held: Sequence[Held]) -> dict[str, int]:

@@ -50,7 +50,8 @@ class Others:
         not have told yet; `moving`: nodes where a job of ours comes or goes."""
         found = {}
         for report in one_a_host(reports):
-            ours, back = held.get(report.host, Held()), returning.get(report.host, 0)
+            ours = held.get(report.host, Held())
+            back = returning.get(report.host, 0)
             used = Held(report.gpus_used, report.cpus_used, report.memory_used_mib)
             least = Held(
                 max(used.gpus - ours.gpus - back, 0),
@@ -96,7 +97,9 @@ def beside(
     without as it is; what our jobs claim (`held`) is left to them."""
     found = []
     for node in nodes:
-        at, least, ours = others.get(node.name, Held()), certain.get(node.name, Held()), held.get(node.name, Held())
+        at = others.get(node.name, Held())
+        least = certain.get(node.name, Held())
+        ours = held.get(node.name, Held())
         left = without(node, max(least.gpus - at.gpus, 0), held)
         for what in (MEMORY, CORES):
             more = max(amount(least, what) - amount(at, what), 0)
@@ -121,7 +124,8 @@ def nodes_of(
         health = _HEALTH.get(report.state, Health.DOWN)
         used = others.get(report.host, Held(report.gpus_used, report.cpus_used, report.memory_used_mib))
         foreign = max(0, min(gpus, used.gpus))
-        cpus, memory_mib = report.cpus - used.cpus, report.memory_mib - used.memory_mib
+        cpus = report.cpus - used.cpus
+        memory_mib = report.memory_mib - used.memory_mib
         found.append(
             Node(
                 name=report.host,

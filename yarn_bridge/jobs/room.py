@@ -19,7 +19,8 @@ from yarn_bridge.jobs.shapes import queue_of, worker_size
 from yarn_bridge.options import BY_QUEUE, Options
 
 #: how long a GPU that a gang did not get is not offered, for the first time; twice as long each next time
-PAUSE_S, LONGEST_S = 60.0, 1800.0
+PAUSE_S = 60.0
+LONGEST_S = 1800.0
 WORDS = {GPUS: "GPUs", MEMORY: "MB of memory", CORES: "virtual cores"}
 _ONE = {GPUS: 1}
 
@@ -49,7 +50,8 @@ def held_by(
         for name, gpus in holds.get(record.job, record.claims).items():
             at = found.get(name, Held())
             workers = gpus // record.each
-            cpus, memory_mib = at.cpus + workers * size.cpus, at.memory_mib + workers * size.memory_mib
+            cpus = at.cpus + workers * size.cpus
+            memory_mib = at.memory_mib + workers * size.memory_mib
             found[name] = Held(at.gpus + gpus, cpus, memory_mib)
     return found
 
@@ -114,7 +116,8 @@ def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib
 
 
 def _size(record: Record, spec: JobSpec, options: Options, least_mib: int) -> Amounts:
-    size, each = worker_of(spec, options, least_mib), record.each or 1
+    size = worker_of(spec, options, least_mib)
+    each = record.each or 1
     return {GPUS: 1, MEMORY: -(-size.memory_mib // each), CORES: -(-size.cpus // each)}
 
 
@@ -126,7 +129,8 @@ def caps(queues: Queues, held: Sequence[Holding], options: Options, now: Sequenc
     so many GPUs as the tenant's largest job could have within them. `held`: when the queues were asked; `now`: jobs of
     whose sizes are to count as well.
     """
-    managed, known = queues.find(options.queue), (*held, *now)
+    managed = queues.find(options.queue)
+    known = (*held, *now)
     if options.tenants == BY_QUEUE:
         limits = {leaf.path: _of_leaf(queues, managed, leaf, held, known) for leaf in managed.leaves()}
     else:
@@ -153,7 +157,8 @@ def _of_users(leaf: Queue, mine: Sequence[Holding]) -> list[Gpus]:
 def _left(queue: Queue, held: Sequence[Holding]) -> Amounts:
     """What our jobs below it may hold, by its own limits alone."""
     there = [each for each in held if f"{each.queue}.".startswith(f"{queue.path}.")]
-    limits, used = queue.limits.get("", EMPTY), queue.usage.get("", EMPTY)
+    limits = queue.limits.get("", EMPTY)
+    used = queue.usage.get("", EMPTY)
     ours = {what: sum(each.gpus * each.size.get(what, 0) for each in there) for what in limits}
     return {what: most - max(used.get(what, 0) - ours[what], 0) for what, most in limits.items()}
 
@@ -190,7 +195,8 @@ def limited(
     for wanted in ({each.name: free_gpus(each, held) * size.get(what, 0) for each in about}, spare):
         for name in kept:
             more = min(max(min(spare[name], wanted[name]) - kept[name], 0), left)
-            kept[name], left = kept[name] + more, left - more
+            kept[name] += more
+            left -= more
     return tuple(
         at_most(each, what, ours[each.name] + kept[each.name]) if each.name in kept else each for each in nodes
     )

@@ -61,9 +61,12 @@ class Seen:
 
 class JobFiles:
     def __init__(self, hdfs: Hdfs, root: str) -> None:
-        self._hdfs, self.root = hdfs, root
+        self._hdfs = hdfs
+        self.root = root
         self.jobs = f"{root}/jobs"
-        self._kept, self._theirs, self._newest = Kept(hdfs, root), UserFiles(hdfs), Newest(hdfs)
+        self._kept = Kept(hdfs, root)
+        self._theirs = UserFiles(hdfs)
+        self._newest = Newest(hdfs)
         self.stamps = Stamps(self.entries)
         self._gates: dict[JobId, bytes] = {}  #: as written last, by us
         self._trusted = False
@@ -118,11 +121,13 @@ class JobFiles:
 
     def _as_before(self, job: JobId, entry: Status) -> Seen | str:
         folder = self.folder(job)
-        data, text = self._hdfs.document(f"{folder}/{GATE}"), self._hdfs.document(f"{folder}/{SPEC}")
+        data = self._hdfs.document(f"{folder}/{GATE}")
+        text = self._hdfs.document(f"{folder}/{SPEC}")
         if data is None or text is None:
             return f"{folder} lacks {GATE if data is None else SPEC}"
         try:
-            record, spec = gate_record(data, f"{folder}/{GATE}"), old_spec(text, f"{folder}/{SPEC}")
+            record = gate_record(data, f"{folder}/{GATE}")
+            spec = old_spec(text, f"{folder}/{SPEC}")
         except Unbelievable as error:
             return str(error)
         against = agrees(record, spec, job, entry.owner)
@@ -149,7 +154,8 @@ class JobFiles:
 
     def carry_script(self, record: Record, make: Callable[[bytes], tuple[str, bytes]]) -> tuple[str, Status]:
         """What `make` makes of the job's launch script, put beside it where it is not yet; its path and status."""
-        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
+        own = self._hdfs.as_user(record.owner)
+        folder = self.folder(record.job)
         launch = own.read(f"{folder}/{LAUNCH}", 0, _LONGEST + 1)
         if launch is None:
             raise TryLater(f"{folder} lacks {LAUNCH}")
@@ -173,7 +179,8 @@ class JobFiles:
 
         It is made where its owner may write for as long as that takes, and put by the bridge where he may not.
         """
-        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
+        own = self._hdfs.as_user(record.owner)
+        folder = self.folder(record.job)
         known = self._kept.spec(record.job) if self._kept.record(record.job) is not None else None
         if known is not None and known != spec:
             raise Never(f"there is already another job {record.job}")
@@ -203,7 +210,8 @@ class JobFiles:
         if not self._kept.there():
             return self._as_before(job, entry)
         try:
-            record, spec = self._kept.record(job), self._kept.spec(job)
+            record = self._kept.record(job)
+            spec = self._kept.spec(job)
         except ValueError as error:
             return f"{folder}: {error}"
         if record is None or spec is None:
@@ -235,7 +243,9 @@ class JobFiles:
         """The record as HDFS has it now; of one whose writing broke off, whether its gate has followed."""
         found = self._kept.record(seen.record.job)
         if found is not None:
-            seen.record, seen.unwritten, seen.unread = found, seen.doubtful and self._is_behind(found), True
+            seen.record = found
+            seen.unwritten = seen.doubtful and self._is_behind(found)
+            seen.unread = True
         seen.doubtful = False
 
     def keep(self, record: Record, *, aloud: bool = False) -> None:
@@ -243,7 +253,9 @@ class JobFiles:
         folder = self.folder(record.job)
         self._kept.keep(record)
         if aloud or self._is_news(record):
-            own, path, data = self._hdfs.as_user(record.owner), f"{folder}/{GATE}", encode(record)
+            own = self._hdfs.as_user(record.owner)
+            path = f"{folder}/{GATE}"
+            data = encode(record)
             before = self._gates.pop(record.job, b"")  # of a writing that breaks off nobody knows what stands there
             if aloud or not (before and own.fits_one(before) and own.overwrite_document(path, data)):
                 with self.stamps.writing(record.job):
@@ -285,7 +297,8 @@ class JobFiles:
     def forget(self, record: Record, names: Iterable[str]) -> None:
         """Members whose containers are gone."""
         gone = sorted(names)
-        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
+        own = self._hdfs.as_user(record.owner)
+        folder = self.folder(record.job)
         for name in gone:
             own.delete(f"{folder}/members/{name}")
             own.delete(f"{folder}/acks/{name}")
@@ -309,8 +322,10 @@ class JobFiles:
         total = sum(each.length for each in parts)
         identity = job if parts else ""
         if offset > total:
-            offset, identity = 0, f"{identity}:truncated"
-        data, start = b"", 0
+            offset = 0
+            identity = f"{identity}:truncated"
+        data = b""
+        start = 0
         for part in parts:
             if start + part.length > offset + len(data) and len(data) < limit:
                 skip = offset + len(data) - start

@@ -15,7 +15,10 @@ _KERBEROS = ("keytab", "principal", "distribute_keytab")
 class Luggage:
     def __init__(self, wanted: Wanted, local: LocalPolicy, notes: dict[str, str], home: str) -> None:
         """`notes`: grows by what is to be said of an option."""
-        self._wanted, self._local, self._notes, self._home = wanted, local, notes, home
+        self._wanted = wanted
+        self._local = local
+        self._notes = notes
+        self._home = home
         self._strict = local.strict
         self.uploads: tuple[Localization, ...] = ()  #: what is to be in HDFS before the job is handed in
 

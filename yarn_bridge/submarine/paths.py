@@ -11,7 +11,9 @@ _PATHS = ("input_path", "checkpoint_path", "saved_model_path")
 class Paths:
     def __init__(self, wanted: Wanted, staging: str, notes: dict[str, str]) -> None:
         """`notes`: grows by what is to be said of an option."""
-        self._wanted, self._staging, self._notes = wanted, staging, notes
+        self._wanted = wanted
+        self._staging = staging
+        self._notes = notes
 
     def of(self, name: str) -> str | None:
         text = self._wanted.text(name)

@@ -34,7 +34,8 @@ class JobExecutor:
     kinds = (KIND, SLICE_KIND)
 
     def __init__(self, options: Options, manager: ResourceManager, files: JobFiles) -> None:
-        self._manager, self._files = manager, files
+        self._manager = manager
+        self._files = files
         self.chooser = Chooser(options, manager)
         self.by_service = ServiceRuntime(options, manager, files)
         self.by_slices = SliceRuntime(options, manager, files)

@@ -97,7 +97,8 @@ class Next:
 
     def __str__(self) -> str:
         """What is about to be done, for the journal."""
-        before, after = self.record.phase, self.step.record.phase
+        before = self.record.phase
+        after = self.step.record.phase
         words = [f"{before} -> {after}"] if before is not after else []
         words += [action.verb.value for action in self.step.actions]
         return ", ".join(words) or "its record is written"
@@ -112,8 +113,11 @@ class Observer:
         executor: JobExecutor,
         clock: Callable[[], float],
     ) -> None:
-        self._options, self._manager, self._files = options, manager, files
-        self._executor, self._clock = executor, clock
+        self._options = options
+        self._manager = manager
+        self._files = files
+        self._executor = executor
+        self._clock = clock
         self.jobs: dict[JobId, Seen] = {}
         self.nodes: tuple[Node, ...] = ()
         self.due: dict[JobId, Next] = {}
@@ -121,7 +125,9 @@ class Observer:
         self.token: str | None = None  #: the claim of the arbiter that we serve
         self.untidy = ""  #: why what broken submissions left stays
         self.least_mib = 0  #: YARN gives memory in multiples of this; 0: not known
-        self.lessons, self.limits, self.masters = Lessons(), QueueLimits(options, manager), MasterRoom()
+        self.lessons = Lessons()
+        self.limits = QueueLimits(options, manager)
+        self.masters = MasterRoom()
         self.offers = Offers(options, self.limits, self.lessons, self.masters, clock)
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._rollcall = RollCall()
@@ -155,14 +161,17 @@ class Observer:
         return self._executor.chooser.choice(self._named, self.limits.losers())
 
     def look(self) -> Observation:
-        was_blind, self._blind = self._blind, True
+        was_blind = self._blind
+        self._blind = True
         listed, reports = self._reported()
         apps = self._executor.look(listed)
         complaints = self._refresh()
-        self._blind, self._back_s = False, self._clock() if was_blind else self._back_s
+        self._blind = False
+        self._back_s = self._clock() if was_blind else self._back_s
         notes = complaints + unsaved(listed, self._clock()) + ([self.untidy] if self.untidy else [])
         self._lost = lost_nodes(reports, self.nodes)
-        self.due, due = {}, []
+        self.due = {}
+        due = []
         if self.ours:
             notes += self._find_due(apps)
             due = [Due(job, str(each)) for job, each in self.due.items()]
@@ -315,7 +324,8 @@ class Observer:
 
     def _ask_nodes(self) -> None:
         """Of a ResourceManager that was started anew nothing is believed before it has told its nodes."""
-        before, self._told = self._told[1], (float("-inf"), set(), [])
+        before = self._told[1]
+        self._told = (float("-inf"), set(), [])
         reports = self.read_nodes()
         self._rollcall.check(reports, self.nodes, self._clock(), self._manager.info)
         self._told = (self._clock(), before, reports)
@@ -352,7 +362,9 @@ class Observer:
         return {each.record.job: each.holds for each in jobs if listed_last or each.record.phase is not Phase.FORMING}
 
     def _ours(self, told: Sequence[Holding], held: Mapping[str, Held], came: Mapping[str, Held]) -> Ours:
-        running, now_s, records = self._running(), self._clock(), [seen.record for seen in self.jobs.values()]
+        running = self._running()
+        now_s = self._clock()
+        records = [seen.record for seen in self.jobs.values()]
         moving = [
             each
             for each in records
@@ -388,7 +400,8 @@ class Observer:
             elif seen.doubtful or (not alone and _may_be_another(seen, entry)):
                 self._files.reread(seen)
             if seen.stamp != entry.modified_s:
-                seen.stamp, seen.unread = entry.modified_s, True
+                seen.stamp = entry.modified_s
+                seen.unread = True
             against = foreign(seen.record, entry)
             seen.refused = f"{self._files.folder(name)} {against}" if against else ""
             jobs[name] = seen
@@ -435,7 +448,8 @@ class Observer:
 
     def _read_words(self, seen: Seen) -> None:
         """What its workers wrote, where that says anything in its phase. Only a reading that came through counts."""
-        record, now_s = seen.record, self._clock()
+        record = seen.record
+        now_s = self._clock()
         leaves = record.phase is Phase.LEAVING
         seen.acks = self._files.acks(record) if record.phase is Phase.OPEN or leaves else {}
         seen.members = self._files.members(record) if awaits(record) else {}
@@ -454,7 +468,8 @@ class Observer:
 
     def _ask_why(self, seen: Seen, app: App) -> None:
         """What the scheduler says of a gang that is late; it notes nothing before it is asked."""
-        gang_s, forming_s = self._options.gang_s, self._clock() - seen.record.since_s
+        gang_s = self._options.gang_s
+        forming_s = self._clock() - seen.record.since_s
         if forming_s < min(_ASK_WHY_S, gang_s / 3):
             seen.withheld = ()
             return
@@ -463,7 +478,8 @@ class Observer:
 
     def _worth_reading(self, seen: Seen, facts: Facts) -> bool:
         """Whether to ask for the service, the dearest read there is: when the cheap ones say that it has news."""
-        record, app = seen.record, facts.app
+        record = seen.record
+        app = facts.app
         overdue = self._clock() - seen.looked_s > _LOOK_S
         if record.phase is Phase.FORMING:
             if app is not None and app.state != "RUNNING":

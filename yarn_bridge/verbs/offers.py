@@ -45,14 +45,20 @@ class Offers:
         masters: MasterRoom,
         clock: Callable[[], float],
     ) -> None:
-        self._options, self._clock = options, clock
-        self.limits, self.lessons, self.masters = limits, lessons, masters
-        self._others, self._certain = Others(), Others()
+        self._options = options
+        self._clock = clock
+        self.limits = limits
+        self.lessons = lessons
+        self.masters = masters
+        self._others = Others()
+        self._certain = Others()
         self._given_back: list[tuple[str, Gpus, float]] = []  #: node, GPUs, when that is no excuse any more
 
     def of(self, reports: list[NodeReport], known_gpus: Mapping[str, Gpus], ours: Ours, got: Reach) -> Offer:
         """`known_gpus`: by node, while it lived; `got`: where workers get to."""
-        now_s, held, notes = self._clock(), ours.held, list[str]()
+        now_s = self._clock()
+        held = ours.held
+        notes = list[str]()
         returning = self._returning(reports, held, now_s)
         others = self._others.look(reports, held, returning, ours.unsettled)
         certain = self._certain.look(reports, ours.came, returning, ours.unsettled)

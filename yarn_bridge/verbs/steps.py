@@ -26,7 +26,10 @@ from yarn_bridge.verbs.observer import Next, Observer
 
 class Steps:
     def __init__(self, files: JobFiles, executor: JobExecutor, observer: Observer, clock: Callable[[], float]) -> None:
-        self._files, self._executor, self._observer, self._clock = files, executor, observer, clock
+        self._files = files
+        self._executor = executor
+        self._observer = observer
+        self._clock = clock
 
     def follow_up(self, jobs: Collection[JobId]) -> dict[JobId, PortError]:
         """What the newest look found due, of these jobs and strays. A daemon that does not answer ends it for the
@@ -116,7 +119,8 @@ class Steps:
         seen.unread = seen.unread or (awaits(record) and not awaits(seen.record))
         if record.phase is Phase.OPEN and seen.record.phase is Phase.FORMING:
             seen.again_s = float("inf")  # all who were waited for have come
-        seen.record, seen.unwritten = record, False
+        seen.record = record
+        seen.unwritten = False
 
     def do(self, seen: Seen, action: Action) -> None:
         makes = action.verb is Verb.MAKE
@@ -140,7 +144,8 @@ class Steps:
             self._take(seen, self._observer.next(seen, facts), facts)  # its gang may stand already
 
     def _take(self, seen: Seen, step: Step, facts: Facts) -> None:
-        record, spec = step.record, seen.spec
+        record = step.record
+        spec = seen.spec
         if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
             # a node that came later: a new service
             record = replace(record, components=self._components(self._observer.choice().pinned))
@@ -155,7 +160,9 @@ class Steps:
             # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with
             # what the next step makes of it, which often is that its gang stands.
             self._observer.offers.given_back(seen.record.held, record.held)
-            seen.record, seen.unread, seen.unwritten = record, True, True
+            seen.record = record
+            seen.unread = True
+            seen.unwritten = True
         elif record is not seen.record or seen.unwritten:
             self.put(seen, record)
         for action in step.actions:
