@@ -432,8 +432,9 @@ _SEEN_LATE_S = 8.0  #: by the arbiter, a start or an end, on a busy host
 
 def seen_to_hold(arbiter: Arbiter, job: str) -> float:
     """GPU-seconds by the journal, of what Slurm bills: not from the grant on, but from when it is seen to run."""
-    seen = [event for event in arbiter.history(job) if event.kind is Kind.SEEN]
-    held = [sum(event.data["allocation"].values()) * (event.data["state"] in {"running", "stopping"}) for event in seen]
+    seen = [event for event in arbiter.history(job) if event.kind in {Kind.SEEN, Kind.ENDED}]
+    runs = [event.kind is Kind.SEEN and event.data["state"] in {"running", "stopping"} for event in seen]
+    held = [sum(event.data["allocation"].values()) if now else 0 for event, now in zip(seen, runs, strict=True)]
     spans = zip(held, pairwise(seen), strict=False)
     return float(sum(gpus * (after.at_s - at.at_s) for gpus, (at, after) in spans))
 
