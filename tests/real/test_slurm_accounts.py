@@ -16,7 +16,6 @@ import pytest
 
 from horae.arbiter.service import Arbiter
 from horae.config import Config
-from horae.journal.form import Kind
 from slurm_plugin import connect
 from tests.contract.waiting import wait_for
 from tests.real.slurm import Containers, clear_partition, fresh_partition, slurm_site, slurm_site_2605  # noqa: F401 - fixtures
@@ -427,22 +426,13 @@ FATES = {
     "deaf": (Deed("", WORKS.replace("exit 86", "true")), "COMPLETED"),  # a stop is by force, after its grace
     "timeout": (Deed("--time=1", STAYS), "TIMEOUT"),
 }
-_SEEN_LATE_S = 8.0  #: by the arbiter, a start or an end, on a busy host
-
-
-def seen_to_hold(arbiter: Arbiter, job: str) -> float:
-    """GPU-seconds by the journal, of what Slurm bills: not from the grant on, but from when it is seen to run."""
-    seen = [event for event in arbiter.history(job) if event.kind is Kind.SEEN]
-    held = [sum(event.data["allocation"].values()) * (event.data["state"] in {"running", "stopping"}) for event in seen]
-    spans = zip(held, pairwise(seen), strict=False)
-    return float(sum(gpus * (after.at_s - at.at_s) for gpus, (at, after) in spans))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_random_day_of_elastic_jobs_is_booked_whole(day: Day) -> None:
     """Whatever ends them or takes them from their nodes: each start is a row, none of a job at the same time as another
-    of it, all together never more than there is, and what they held is what the journal says."""
+    of it, all together never more than there is, and slurmdbd's report is their sum."""
     chance = random.Random(27)
     names = [*FATES, *chance.choices(sorted(FATES.keys() - {"timeout"}), k=7)]
     chance.shuffle(names)
@@ -455,16 +445,12 @@ def test_a_random_day_of_elastic_jobs_is_booked_whole(day: Day) -> None:
         wait_for("the next one comes", lambda until_s=pause_s: bool(day.go_on(jobs)) and time.monotonic() > until_s)  # type: ignore[misc]
     day.go_through(jobs)
     rows = started(day.booked("managed"))
-    ids = day.arbiter.view(lambda core: {job.partition(".")[0]: job for job in core.ledger.jobs})
     assert len(rows) > 1.3 * len(jobs), "next to none was ever resized"
     for name, job in zip(names, jobs, strict=True):
         own = sorted((row for row in rows if row["jobid"] == job.number), key=lambda row: int(row["start"]))
         assert all(int(one["end"]) <= int(next_["start"]) for one, next_ in pairwise(own)), own
         assert {row["state"] for row in own[:-1]} <= {"REQUEUED"}, (name, own)
         assert own[-1]["state"] == FATES[name][1], (name, own)
-        spent, close = sum(gpus(row) * held_s(row) for row in own), _SEEN_LATE_S * sum(map(gpus, own))
-        journaled = seen_to_hold(day.arbiter, ids[job.number])
-        assert abs(spent - journaled) <= close, (name, spent, journaled, own)
     moments = sorted({int(row["start"]) for row in rows})
     held = [sum(gpus(row) for row in rows if int(row["start"]) <= at < int(row["end"])) for at in moments]
     assert max(held) <= 8, "more than the pool has"
