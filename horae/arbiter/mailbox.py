@@ -94,11 +94,11 @@ class Mailbox:
             while len(found) < BATCH:
                 found.append(self._mail.get_nowait())
         together: list[list[Submission] | Posted] = []
-        for message in found:
+        for message in filter(None, found):
             if isinstance(message, Posted):
                 together.append(message)
-            elif message is not None and together and isinstance(together[-1], list):
+            elif together and isinstance(together[-1], list):
                 together[-1].append(message)
-            elif message is not None:
+            else:
                 together.append([message])
         return together

@@ -166,15 +166,14 @@ class Records:
     def _refreshed(self, job: JobId, known: Record | None, stamp: tuple[int, int] | None) -> Record:
         if known is None or not known.settled or stamp is None or known.stamp != stamp:
             known = self._read(job, known, stamp)
-        if known.book is None or known.final:
+        if known.final:
             return replace(known, lives=False)
+        assert known.book is not None
         if self._lives(job, known.book):
             return self._told(replace(known, lives=True))
         # Another arbiter may have seen to the end, and to more, since its book was read.
         known = self._read(job, known, None)
-        if known.book is None or known.final:
-            return replace(known, lives=False)
-        return self.over(known)
+        return replace(known, lives=False) if known.final else self.over(known)
 
     def over(self, record: Record) -> Record:
         """A start of which nothing lives. The lock was asked first: what a dying supervisor wrote last is not
@@ -193,8 +192,9 @@ class Records:
             settled=kept and stamp is not None and begun_ns - stamp[0] > _TICK_NS,
             kept=kept,
         )
-        same = known is not None and book is not None and known.epoch == book.epoch
-        return replace(found, said=known.said, over_s=known.over_s) if same and known is not None else found
+        if known is None or book is None or known.epoch != book.epoch:
+            return found
+        return replace(found, said=known.said, over_s=known.over_s)
 
     def _lives(self, job: JobId, book: Book) -> bool:
         if not book.older:

@@ -33,9 +33,8 @@ from policy.afs.packing import pack
 from policy.afs.priority import Leaders
 from policy.contract import Context
 from policy.model import BadInput, Job, Proposal, Snapshot
-from policy.parts.assign import assign, wants
+from policy.parts.assign import assign, explain, wants
 from policy.parts.pools import Counted, Pools, Step
-from policy.parts.sizing import explain
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

@@ -26,10 +26,9 @@ from policy.afs.afs_l import even, stage_two
 from policy.contract import Context
 from policy.model import Code, Job, JobName, Proposal, Reason, Snapshot
 from policy.parts import reasons
-from policy.parts.assign import assign, wants
+from policy.parts.assign import assign, explain, wants
 from policy.parts.ordered import active
 from policy.parts.pools import Counted, Pools
-from policy.parts.sizing import explain
 from policy.places.placement import Placer
 
 

@@ -17,9 +17,8 @@ from typing import Any
 
 from policy.contract import Context
 from policy.model import Job, Proposal, Snapshot
-from policy.parts.assign import assign, wants
+from policy.parts.assign import assign, explain, wants
 from policy.parts.pools import Counted, Pools
-from policy.parts.sizing import explain
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

@@ -20,11 +20,10 @@ from typing import Any
 from policy.contract import Context
 from policy.model import Job, JobName, Proposal, Reason, Snapshot
 from policy.parts import reasons
-from policy.parts.assign import assign, wants
+from policy.parts.assign import assign, explain, wants
 from policy.parts.forecast import iterations_left
 from policy.parts.ordered import active
 from policy.parts.pools import Pools, Step
-from policy.parts.sizing import explain
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

@@ -68,7 +68,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     types = context.speeds.present
     gpus = {t: placer.free(t) for t in types}
     jobs, could = [j for j in snapshot.jobs if j.work.left != 0], Could(snapshot, context.speeds)
-    kinds = _kinds([j for j in jobs if _has_a_part(j, placer, could)], types, context)
+    kinds = _kinds(_with_a_part(jobs, placer, could), types, context)
     users = _users(snapshot, kinds, gpus, bool(options["demand_caps"]))
     backend = Backend(context.solver) if context.solver else Backend.HIGHS
     answer = solve(users, time_limit_s=context.time_limit_s, seed=context.seed, backend=backend)
@@ -104,10 +104,10 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     )
 
 
-def _has_a_part(job: Job, placer: Placer, could: Could) -> bool:
-    """False where a share would be lost: its gangs fit no nodes, or not into its tenant's limit, under which it may
-    keep what it holds."""
-    return could(job) or (job.held > 0 and placer.possible(job, job.gpus.min))
+def _with_a_part(jobs: Sequence[Job], placer: Placer, could: Could) -> list[Job]:
+    """Without those whose share would be lost: their gangs fit no nodes, or not into their tenant's limit, under which
+    they may keep what they hold."""
+    return [job for job in jobs if could(job) or (job.held > 0 and placer.possible(job, job.gpus.min))]
 
 
 def _kinds(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) -> list[_Kind]:

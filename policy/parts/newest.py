@@ -7,9 +7,10 @@ Where somebody could use what they would leave, `policy.decide` lets them be.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from policy.model import EMPTY, Allocation, Job, JobName, NodeName, Proposal, Reason, Seconds, Snapshot
+from policy.model import Allocation, Job, JobName, NodeName, Proposal, Reason, Seconds, Snapshot
 from policy.parts.carrying import said_again
 from policy.parts.reasons import left_over
 from policy.throughput import Throughput
@@ -24,7 +25,7 @@ def on_newest(snapshot: Snapshot, proposal: Proposal, speeds: Throughput) -> Pro
     placer = left_over(snapshot, proposal.allocation, speeds)
     allocation: dict[JobName, Allocation] = dict(proposal.allocation)
     reasons: dict[JobName, Reason] = dict(proposal.reasons)
-    leases: dict[JobName, dict[NodeName, tuple[Seconds, ...]]] = {n: dict(x) for n, x in proposal.leases.items()}
+    leases: dict[JobName, Mapping[NodeName, tuple[Seconds, ...]]] = dict(proposal.leases)
     for job in sorted(elsewhere, key=lambda j: j.order):
         has = placer.give_back(job)
         place = placer.best(job, sum(has.values())) or has
@@ -34,9 +35,8 @@ def on_newest(snapshot: Snapshot, proposal: Proposal, speeds: Throughput) -> Pro
         allocation[job.name] = place
         if job.name in reasons:
             reasons[job.name] = said_again(job, reasons[job.name], has, place, speeds)
-        until = [time for times in leases.pop(job.name, EMPTY).values() for time in times]
-        if until:
-            leases[job.name] = {node: (max(until),) * gpus for node, gpus in place.items()}
+        if job.name in leases:
+            leases[job.name] = _moved(leases[job.name], place)
     return replace(proposal, allocation=allocation, reasons=reasons, leases=leases)
 
 
@@ -46,3 +46,8 @@ def _elsewhere(job: Job, place: Allocation, speeds: Throughput) -> bool:
     if place.keys() & job.allocation.keys() or (not job.allocation and types.keys() == {speeds.types(job)[-1]}):
         return False
     return types.keys() != speeds.by_type(job.allocation).keys()
+
+
+def _moved(leases: Mapping[NodeName, tuple[Seconds, ...]], place: Allocation) -> dict[NodeName, tuple[Seconds, ...]]:
+    until_s = max(time for times in leases.values() for time in times)
+    return {node: (until_s,) * gpus for node, gpus in place.items()}

@@ -19,11 +19,11 @@ without a throughput table is taken to scale linearly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from policy.model import Gpus, GpuType, Health, Job, JobName, Snapshot
+from policy.model import Gpus, GpuType, Health, Job, JobName, NodeName, Snapshot
 from policy.places.placement import Placer
 from policy.places.shapes import beside
 from policy.records import quick
@@ -53,6 +53,16 @@ class Counted:
 
     gpus: Mapping[JobName, Gpus]
     state: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _held_on(nodes: Mapping[NodeName, GpuType], jobs: Iterable[Job]) -> dict[JobName, dict[GpuType, Gpus]]:
+    """GPUs that jobs hold on these nodes, by type."""
+    found: dict[JobName, dict[GpuType, Gpus]] = {}
+    for job in jobs:
+        for node in nodes.keys() & job.allocation.keys():
+            own = found.setdefault(job.name, {})
+            own[nodes[node]] = own.get(nodes[node], 0) + job.allocation[node]
+    return found
 
 
 class Pools:
@@ -89,13 +99,7 @@ class Pools:
         self._spare = sum(self.free.values())  #: of all types together, less what unbound jobs have taken
         self._some: dict[GpuType, Gpus] = {}  #: what was taken of pools of some types
         self._unions: list[frozenset[GpuType]] = []  #: of such pools
-        self._own: dict[JobName, dict[GpuType, int]] = {}
-        if draining:
-            for job in snapshot.jobs:
-                for node, gpus in job.allocation.items():
-                    if node in draining:
-                        own = self._own.setdefault(job.name, {})
-                        own[draining[node]] = own.get(draining[node], 0) + gpus
+        self._own = _held_on(draining, snapshot.jobs) if draining else {}
         whole = any(job.shape is not None and job.shape.exclusive for job in snapshot.jobs)
         self._beside = beside(snapshot, self._empty()) if whole else {}  #: taken with the first step
         self._plain = not self._caps and not self._own and not self._beside  #: what is left is the same for every job
