@@ -94,7 +94,8 @@ class Mailbox:
             while len(found) < BATCH:
                 found.append(self._mail.get_nowait())
         together: list[list[Submission] | Posted] = []
-        for message in filter(None, found):
+        came: list[Submission | Posted] = list(filter(None, found))
+        for message in came:
             if isinstance(message, Posted):
                 together.append(message)
             elif together and isinstance(together[-1], list):
