@@ -88,6 +88,8 @@ def test_what_a_front_end_asks_of_the_service_is_merged() -> None:
         ("yarn.worker", {"artifact": {"type": "SERVICE", "id": "larger"}}, "artifact.type 'SERVICE'"),
         ("yarn.service", {"artifact": {"type": "SERVICE", "id": "larger"}}, "artifact.type 'SERVICE'"),
         ("yarn.service", {"queue": "root.prod"}, "queue"),
+        ("yarn.service", {"configuration": {"properties": {"yarn.service.am-resource.memory": "9"}}}, "am-resource"),
+        ("yarn.service", {"configuration": "large"}, "configuration is no object"),
         ("yarn.service", {"components": [{"name": "more"}]}, "components"),
         ("yarn.service", {"artifact": "image"}, "artifact is no object"),
         ("yarn.worker", {"resource": {"additional": []}}, "additional is no object"),

@@ -41,6 +41,8 @@ WORDS = {
 }
 #: an artifact of another kind stands for components of another service's
 ARTIFACTS = ("DOCKER", "TARBALL")
+#: The size of an application master, which is counted as the cluster's configuration says.
+_MASTER, MASTERS = "yarn.service.am-resource.", "every service's application master has the size that the cluster says"
 
 
 def service_name(job: JobId) -> str:
@@ -63,8 +65,10 @@ def check(job: JobId, spec: JobSpec) -> None:
 
 def _check_part(job: JobId, name: str, part: Mapping[str, Any], words: Sequence[str]) -> None:
     """Raises Never for a word that would give a worker what nobody counts."""
-    artifact, resource = (_object(part, f"{job}: extra.{name}", word) for word in ("artifact", "resource"))
-    more = _object(resource, f"{job}: extra.{name}.resource", "additional")
+    where = f"{job}: extra.{name}"
+    artifact, resource, more = (_object(part, where, word) for word in ("artifact", "resource", "configuration"))
+    additional = _object(resource, f"{where}.resource", "additional")
+    properties = _object(more, f"{where}.configuration", "properties")
     kind = artifact.get("type", ARTIFACTS[0])
     known = f"a job may say {', '.join(words)}"
     size = "a worker has what the job's own memory_per_gpu and cpus_per_gpu say"
@@ -72,10 +76,15 @@ def _check_part(job: JobId, name: str, part: Mapping[str, Any], words: Sequence[
         **dict.fromkeys(part.keys() - set(words), known),
         **({} if kind in ARTIFACTS else {f"artifact.type {kind!r}": f"one of {', '.join(ARTIFACTS)}"}),
         **{f"resource.{word}": size for word in resource.keys() - {"additional"}},
-        **{f"resource.additional.{word}": "a worker has the GPUs of its grant" for word in more if gpus_in({word: 1})},
+        **{
+            f"resource.additional.{word}": "a worker has the GPUs of its grant"
+            for word in additional
+            if gpus_in({word: 1})
+        },
+        **{f"configuration.properties.{word}": MASTERS for word in properties if word.startswith(_MASTER)},
     }
     for word, remedy in sorted(refused.items()):
-        raise Never(f"{job}: extra.{name} must not say {word}: {remedy}")
+        raise Never(f"{where} must not say {word}: {remedy}")
 
 
 def _object(value: Mapping[str, Any], where: str, name: str) -> Mapping[str, Any]:
