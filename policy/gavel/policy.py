@@ -2,7 +2,7 @@
 
 A job is a gang of the size it requests (or the largest below it that one GPU type and its tenant's limit could hold,
 whatever it holds now); one without an upper limit is its tenant's divisible demand (a tenant-level instance), and its X
-are GPUs. The programs have no time for a gang that is wider than every type: it runs, of mixed types, on what a round
+are GPUs. The programs have no time for a gang that no type could hold alone: it runs, of mixed types, on what a round
 leaves over. Each round gives whole GPUs:
 (job, type) pairs in the order of priority X / received, where received is the fraction of the time since the job was
 first seen that it has run on that type, as the snapshot's attained GPU time shows it; a job runs on one type a round,
@@ -58,9 +58,12 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
             placer.drop(job)
     gpus = {t: free for t in context.speeds.present if (free := placer.free(t))}
     types = tuple(gpus)
-    sizes |= {j.name: _of_one_type(j, sizes[j.name], gpus, context) for j in jobs}
-    # Time on a type that is too small for a gang could never be had.
-    rates = [[_rate(j, sizes[j.name], t, context) if gpus[t] >= sizes[j.name] else 0.0 for t in types] for j in jobs]
+    sizes |= {j.name: _of_one_type(j, sizes[j.name], placer, types) for j in jobs}
+    # Time on a type that could not hold a gang alone could never be had.
+    rates = [
+        [_rate(j, sizes[j.name], t, context) if placer.possible(j, sizes[j.name], t) else 0.0 for t in types]
+        for j in jobs
+    ]
     model = Jobs(
         np.array(rates, dtype=np.float64).reshape(len(jobs), len(types)),
         np.array([sizes[j.name] for j in jobs], dtype=np.float64),
@@ -120,11 +123,10 @@ def _never(snapshot: Snapshot, able: set[JobName], placer: Placer) -> dict[JobNa
     return out
 
 
-def _of_one_type(job: Job, size: Gpus, gpus: Mapping[GpuType, Gpus], context: Context) -> Gpus:
+def _of_one_type(job: Job, size: Gpus, placer: Placer, types: Sequence[GpuType]) -> Gpus:
     """The largest of the job's sizes up to `size` that some type could hold alone; `size` where none could."""
-    types = [t for t in context.speeds.types(job) if t in gpus]
     found = size
-    while found and not any(gpus[t] >= found and _rate(job, found, t, context) for t in types):
+    while found and not any(placer.possible(job, found, t) for t in types):
         found = job.gpus.at_most(found - 1)
     return found or size
 
@@ -157,6 +159,14 @@ def _rest(jobs: Sequence[Job], sizes: Mapping[JobName, Gpus], placer: Placer) ->
             if job.name not in placer.taken:
                 placer.drop(job)
         moved = bool(fill(placer, divisible, waiting=False))
+
+
+def _wide(job: Job, size: Gpus, placer: Placer, gpus: Mapping[GpuType, Gpus]) -> str:
+    """Why no type alone could hold the gang; empty where one could. `gpus`: there are of each."""
+    if any(placer.possible(job, size, t) for t in gpus):
+        return ""
+    enough = size <= max(gpus.values(), default=0)
+    return f"no GPU type has {reasons.gpus(size)}" + (" on nodes that could hold it alone" if enough else "")
 
 
 def _rate(job: Job, size: Gpus, gpu_type: GpuType, context: Context) -> float:
@@ -256,9 +266,9 @@ def _reasons(
         unit = "{:g} GPUs on {}" if _divisible(job) else "{:.0%} on {}"
         said = ", ".join(unit.format(x, t) for t, x in fractions.items()) or "no time on any type"
         size, place = sizes[job.name], placer.taken.get(job.name, EMPTY)
-        wide = size > max(gpus.values(), default=0)
+        wide = _wide(job, size, placer, gpus)
         if wide:
-            said = f"no time, since no type has {reasons.gpus(size)}: it is a gang for what is left over"
+            said = f"no time, since {wide}: it is a gang for what is left over"
         seen = reasons.outcome(job, place, context.speeds) if place else None
         if seen is not None:
             text = f"{seen.text}; of its time it is to spend {said}"
@@ -269,7 +279,7 @@ def _reasons(
             out[job.name] = reasons.waits(job, code, size, placer)
             continue
         if wide:
-            text = f"no GPU type has {reasons.gpus(size)}: it waits for so many that all others leave over"
+            text = f"{wide}: it waits for so many that all others leave over"
             change = "other jobs that end, or a smaller gang"
         elif fractions:
             text = f"is to spend {said} of its time; this round goes to jobs that got less of theirs"

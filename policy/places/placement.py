@@ -50,7 +50,7 @@ class Placer(Ledger):
         # Until a node changes: gangs that found no place, and the free GPUs that a kind of job could use.
         self._nowhere: set[object] = set()
         self._usable: dict[object, int] = {}
-        self._possible: dict[object, bool] = {}
+        self._possible: dict[object, tuple[bool, frozenset[GpuType]]] = {}
         self._fewest: dict[object, int] = {}
         self._requested: set[object] = set()  #: jobs that could have what they request, by all that it depends on
         self._ranks: dict[tuple[int, Gpus], tuple[GpuType, ...]] = {}
@@ -193,15 +193,18 @@ class Placer(Ledger):
         types = self.speeds.types(job)
         return sum(n.whole.gpus - n.whole.foreign for n in self._nodes if n.new and n.whole.gpu_type in types)
 
-    def possible(self, job: Job, gpus: Gpus) -> bool:
-        """True if the gang would fit on the nodes that are up with nothing else of ours on them."""
+    def possible(self, job: Job, gpus: Gpus, gpu_type: GpuType | None = None) -> bool:
+        """True if the gang would fit on the nodes that are up, or on those of this type, with nothing else of ours
+        there."""
         alike = (self.speeds.kind(job), job.cpus_per_gpu, job.memory_per_gpu, gpus)
         found = self._possible.get(alike)
         if found is None:
             found = self._possible[alike] = self._ever(job, gpus)
-        return found
+        ever, alone = found
+        return ever if gpu_type is None else gpu_type in alone
 
-    def _ever(self, job: Job, gpus: Gpus) -> bool:
+    def _ever(self, job: Job, gpus: Gpus) -> tuple[bool, frozenset[GpuType]]:
+        """(whether it fits at all, types that hold it alone)."""
         need = need_of(job)
         offers: dict[GpuType, list[int]] = {t: [] for t in self._types(job, gpus, None)}
         for node in self._nodes:
@@ -210,10 +213,10 @@ class Placer(Ledger):
                 memory = None if n.memory is None else float(n.memory)
                 traits = (node.features, not n.foreign)
                 offers[n.gpu_type].append(need.usable(n.gpus - n.foreign, n.cpus, memory, traits))
-        groups = list(offers.values())
-        if not self.limits.one_type_per_job:
-            groups.append([u for group in offers.values() for u in group])
-        return any(self._holds(group, gpus, self._equal(job)) for group in groups)
+        even = self._equal(job)
+        alone = frozenset(t for t, group in offers.items() if self._holds(group, gpus, even))
+        every = [u for group in offers.values() for u in group]
+        return bool(alone) or (not self.limits.one_type_per_job and self._holds(every, gpus, even)), alone
 
     def fewest(self, job: Job, gpus: Gpus, allocation: Allocation) -> int:
         """On how few nodes a gang would fit with nothing else of ours there, of the types that `allocation` uses."""

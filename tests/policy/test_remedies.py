@@ -70,6 +70,7 @@ def test_what_would_change_it_does(snapshot: Snapshot, policy: str) -> None:
         (3021, 13),
         (3032, 12),
         (5022, 10),
+        (271606, 9),  # a gang of 8 that no type holds on equal parts of nodes has no time on any
     ],
 )
 def test_on_crowded_clusters_what_would_change_it_does(seed: int, jobs: int) -> None:
