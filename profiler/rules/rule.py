@@ -143,11 +143,17 @@ class Rule:
         return plan
 
 
+MEASURES = " ="
+_VALUED = re.compile(rf"[A-Za-z]\s*[:=]\s*-?[{PRIVATE}]\S*\s*[;,|\s]\s*[A-Za-z]")
+
+
 def _described(plan: Plan) -> str:
-    """The words before a bar: bars with other words are other bars, and their counters are never mixed."""
+    """The words before a bar: bars with other words are other bars, and their counters are never mixed. Behind words
+    with values (`G: 1.216; D: 1.17:   5%|`) stands MEASURES."""
     drawn, bar, _ = plan.canonical.partition("%|")
     words = re.findall(r"[A-Za-z]{2,}", drawn) if bar else []
-    return f":{' '.join(words[-3:]).lower()}" if words else ""
+    measures = MEASURES if _VALUED.search(drawn) else ""
+    return f":{' '.join(words[-3:]).lower()}{measures}" if words else ""
 
 
 def _field(name: str, text: str, canonical: str, at: int, options: Mapping[str, Any], lists: frozenset[str]) -> Field:

@@ -13,6 +13,7 @@ from profiler.model import Failure, FailureKind, Kind, Point, Run, Scope
 from profiler.rules.lexicon.sides import side_of
 from profiler.rules.lexicon.words import words_of
 from profiler.rules.plan import Field, Row
+from profiler.rules.rule import MEASURES
 from profiler.runs.counting import Counted, as_it_counts, interval_of, unit_of, with_length
 from profiler.runs.series import Series
 
@@ -288,9 +289,11 @@ def _counter_alone(steps: list[Series], summaries: list[Series]) -> Series | Non
 
 
 def _may_train(bar: Series) -> bool:
-    """Whether the words before a bar speak of training, or it has none: `Running loglikelihood requests:  5%|` is no
-    training, whatever its words mean."""
+    """Whether the words before a bar speak of training, or tell what was measured, or it has none: `Running
+    loglikelihood requests:  5%|` is no training, whatever its words mean."""
     said = bar.name.rpartition(":")[2]
+    if said.endswith(MEASURES):
+        return True
     words = set(words_of(said))
     return not words or not words.isdisjoint(_COUNTED_WORDS) or side_of(said) == "train"
 

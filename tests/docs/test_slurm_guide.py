@@ -3,7 +3,7 @@ seen in every run that the test knows each block of the page."""
 
 from __future__ import annotations
 
-from tests.real.test_slurm_guide import STEPS, blocks
+from tests.real.guide import STEPS, blocks
 
 
 def test_each_block_of_the_page_is_one_that_is_followed() -> None:

@@ -3,27 +3,18 @@ its way out, after which every file is what it was."""
 
 from __future__ import annotations
 
-import re
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 import pytest
 
 from tests.real.bare_host import BareHost, bare_host  # noqa: F401 - a fixture
+from tests.real.guide import STEPS, Block, blocks
 from tests.real.slurm import ONE_HOST, ROOT, wait_for
 
 #: The first time a distribution is unpacked for it; that alone takes minutes where others work too.
 pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.soak, pytest.mark.timeout(3000)]
 
-PAGE = ROOT / "docs/howto/slurm-install.md"
-#: each block of it by its first word, as they are followed
-STEPS = (
-    "make", "tar", "/opt/horae/bin/python", "useradd", "horae", "install", "cluster:", "systemctl", "sed", "horae",
-    "rm",
-)  # fmt: skip
-_BLOCK = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: The site as it is before the guide's first line.
 CONF = f"""{ONE_HOST}SlurmctldLogFile=/var/log/slurm/slurmctld.log
 AccountingStorageType=accounting_storage/slurmdbd
@@ -69,18 +60,6 @@ FILES = (
     f"find {_WHERE} -type l -printf '%p %l\\n' 2>/dev/null | sort"
 )
 ACCOUNTS = "cat /etc/passwd; sacctmgr -nP show assoc format=account,user; sacctmgr -nP show user"
-
-
-@dataclass(frozen=True)
-class Block:
-    kind: str
-    title: str
-    text: str
-
-
-def blocks() -> Iterator[Block]:
-    for kind, title, text in _BLOCK.findall(PAGE.read_text()):
-        yield Block(kind, title, text)
 
 
 def commands(text: str) -> list[str]:
