@@ -22,6 +22,7 @@ from policy.throughput import Throughput
 from tests.policy.carried import STAGES, at
 from tests.policy.crowds import crowd
 from tests.policy.mixtures import mixtures
+from tests.policy.sweep import OTHERWISE
 
 POLICIES = sorted(catalogue.entries())
 RANDOM = settings(
@@ -38,18 +39,6 @@ def allocation(decision: Decision) -> dict[str, dict[str, int]]:
 
 def said(decision: Decision) -> str:
     return re.sub(r'"seconds": ?[0-9.e-]+', '"seconds": 0', to_json(decision))
-
-
-#: Options that take other ways through a policy.
-OTHERWISE: dict[str, dict[str, object]] = {
-    "themis": {"fairness_knob": 0.0, "payment": "floor", "weigh": "tenants", "speedup": "paper"},
-    "afs-l": {"network_packing": True},
-    "oef-cooperative": {"demand_caps": False},
-    "oef-noncooperative": {"demand_caps": False},
-    "gandiva": {"variant": "themis"},
-    "gandiva-fair": {"trading": False},
-    "fifo-backfill": {"variant": "conservative"},
-}
 
 
 @RANDOM
