@@ -27,6 +27,8 @@ from pathlib import Path
 TREE = Path(__file__).resolve().parent.parent
 BIN = TREE / ".venv" / "bin"
 WORKERS = "3"
+#: Tests of real daemons wait for most of their time.
+WAITING_WORKERS = "4"
 #: `env` in between: setpriv itself still has root's rights when it looks for the program.
 AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--", "env")
 
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         print("no Python 3.11 here that every user may run: all tests run as root", file=sys.stderr)
         steps.append(Step("tests, as nobody", os.environ.get("CI") != "true", 0.0))
     steps.append(Step("tests/real/setup", setup.wait() == 0, 0.0))
-    steps.append(_pytest(name, TREE, ["-m", wanted], arguments))
+    steps.append(_pytest(name, TREE, ["-m", wanted], arguments, WAITING_WORKERS if real else WORKERS))
     return _summary(steps, real)
 
 
@@ -118,11 +120,11 @@ def _copy_for_user(folder: Path, python: str) -> Path:
     return copy
 
 
-def _pytest(name: str, tree: Path, selection: Sequence[str], arguments: Sequence[str]) -> Step:
+def _pytest(name: str, tree: Path, selection: Sequence[str], arguments: Sequence[str], workers: str = WORKERS) -> Step:
     start = time.monotonic()
     print(f"\n== {name}", flush=True)
     report = tree / ".cache" / "junit.xml"
-    command = [str(tree / ".venv/bin/python"), "-m", "pytest", "-n", WORKERS, "--junitxml", str(report)]
+    command = [str(tree / ".venv/bin/python"), "-m", "pytest", "-n", workers, "--junitxml", str(report)]
     environment = dict(os.environ)
     if tree != TREE:
         command = [*AS_NOBODY, *command]

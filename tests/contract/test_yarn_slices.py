@@ -19,7 +19,7 @@ from tests.real.hadoop import (
 )
 from yarn_bridge.options import AUTO, SLICES
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn, the contract")]
 
 
 @pytest.fixture(params=[("hadoop_bare", AUTO), ("hadoop_342", SLICES), ("hadoop_336", AUTO)], ids=lambda each: each[0])

@@ -1,7 +1,7 @@
 """Real Hadoop clusters for tests: private processes, one cluster a release, once a test session.
 
 What a killed run left behind is ended first: daemons and containers carry the folder of their lab, which says who
-owns it. All tests of a release run in one xdist group, since they share its GPUs; each has a folder of its own.
+owns it. The tests of a release that run in one xdist group share its GPUs; each has a folder of its own.
 """
 
 from __future__ import annotations
