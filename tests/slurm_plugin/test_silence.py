@@ -173,13 +173,14 @@ def test_a_job_that_slurm_says_it_has_not_is_over_as_slurmdbd_tells(tmp_path: Pa
     """The control: what is gone is told, at once where slurmdbd knows, and not before it does."""
     site = Site(tmp_path)
     del site.slurm.jobs["1"], site.slurm.jobs["2"]
-    site.slurm.ended = {"1": "1|REQUEUED|0:0|7\n1|COMPLETED|0:0|9\n"}
+    site.slurm.ended = {"1": "1|REQUEUED|0:0|7|1699999200\n1|COMPLETED|0:0|9|1699999300\n"}
     seen = {each.id: each for each in attend(site.port).jobs}
     assert (seen["1.n1"].state, seen["1.n1"].exit_code) == (JobState.COMPLETED, 0)
+    assert seen["1.n1"].since_s == 1699999300.0, "not when it was asked about"
     assert "2.n2" not in seen
-    site.slurm.ended = {"2": "2|FAILED|7:0|11"}  # cut
+    site.slurm.ended = {"2": "2|FAILED|7:0|11|1699999300"}  # cut
     assert "2.n2" not in {each.id for each in attend(site.port).jobs}
-    site.slurm.ended = {"2": "2|FAILED|7:0|11\n"}
+    site.slurm.ended = {"2": "2|FAILED|7:0|11|Unknown\n"}
     seen = {each.id: each for each in attend(site.port).jobs}
     assert (seen["2.n2"].state, seen["2.n2"].exit_code) == (JobState.FAILED, 7)
     site.port.close()
@@ -188,7 +189,7 @@ def test_a_job_that_slurm_says_it_has_not_is_over_as_slurmdbd_tells(tmp_path: Pa
 def test_a_number_that_was_given_to_another_job_says_that_ours_is_gone(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.slurm.jobs["1"] = job(1, admin_comment="horae=other,gpus=1,nodes=1")
-    site.slurm.ended = {"1": "1|CANCELLED by 0|0:15|9\n"}
+    site.slurm.ended = {"1": "1|CANCELLED by 0|0:15|9|1699999300\n"}
     seen = {each.id: each.state for each in attend(site.port).jobs}
     assert seen["1.n1"] is JobState.CANCELLED
     assert seen["1.other"] is JobState.QUEUED
