@@ -37,7 +37,7 @@ JOB_FIELDS = tuple(
     SubmitTime EligibleTime StartTime EndTime PreemptTime TimeLimit TimeLeft exit_code Feature Requeue""".split()
 )
 #: sacct's: nothing that users write
-ENDED_FIELDS = ("jobid", "state", "exitcode", "dbindex", "end")
+ENDED_FIELDS = ("jobid", "state", "exitcode", "dbindex", "end", "admincomment")
 #: sinfo's
 NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())
 
@@ -182,22 +182,25 @@ def _exit_status(text: str) -> int | None:
 
 
 def ends_of(text: str) -> dict[str, End]:
-    """sacct's answer by job, of its newest start. A line that is not whole (the last one of an answer that was cut
-    off) tells nothing."""
+    """sacct's answer by the port's ids (of another job that had the number, before or since, it tells too), of each
+    job's newest start. A line that is not whole (the last one of an answer that was cut off) tells nothing."""
     last: dict[str, tuple[int, End]] = {}
     whole, _, _ = text.rpartition("\n")
     for line in whole.splitlines():
         found = _ENDED.fullmatch(line)
         if found is None:
             continue
-        job, state, code, signal, index, at = found.groups()
+        job, state, code, signal, index, at, mark = found.groups()
+        job += f".{tag.nonce}" if (tag := parse_tag(mark)) is not None else ""
         value = 128 + int(signal) if int(signal) else int(code)
         if job not in last or int(index) >= last[job][0]:
             last[job] = int(index), End(state, value, stamp(at))
     return {job: end for job, (_, end) in last.items()}
 
 
-_ENDED = re.compile(r"([0-9]+(?:_[0-9]+)?)\|([A-Z_]+)(?: [^|]*)?\|([0-9]{1,9}):([0-9]{1,9})\|([0-9]{1,18})\|(\w+)")
+_ENDED = re.compile(
+    r"([0-9]+(?:_[0-9]+)?)\|([A-Z_]+)(?: [^|]*)?\|([0-9]{1,9}):([0-9]{1,9})\|([0-9]{1,18})\|(\w+)\|([^|]*)"
+)
 
 
 def settings_of(text: str) -> dict[str, str]:

@@ -94,7 +94,7 @@ class Absent:
         told = sources.ended([_number(memo) for memo in ended]) if sources.ended else {}
         found = []
         for memo in ended:
-            word = told.get(_number(memo))
+            word = told.get(memo.job)
             if word is None and sources.ended and now_s - self._gone_s[memo.job] < TELLS_WITHIN_S:
                 self.notes.append(
                     f"{memo.job}: slurmctld has forgotten it, and slurmdbd does not tell how it ended yet"

@@ -265,6 +265,8 @@ def _waiting(
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
     if held_by_others(row, memo):
         blocked = Blocked(BlockKind.ASIDE, who_holds(row), alone=True)
+    elif begin_s is not None:
+        blocked = Blocked(BlockKind.ASIDE, _not_yet(row, now_s), alone=True)
     elif blocked is not None and keeps_shape(row):
         blocked = replace(blocked, kind=BlockKind.ASIDE) if now_s < tried_again_s(memo) else None
     last = memo.grant
