@@ -321,14 +321,15 @@ def test_what_a_version_cannot_do_is_left_to_others() -> None:
 
 def test_an_update_that_slurm_makes_and_comments_on_is_made() -> None:
     """26.05, of a job that its partition cannot hold now. What it says beside that is an error all the same."""
-    comment = {"error_number": 2015, "error": "Requested partition configuration not available now"}
+    failed, sentence = "Job update requested failed", "Requested partition configuration not available now"
+    comment = {"description": failed, "error_number": 2015, "error": sentence, "source": "slurm_update_job2()"}
 
     def told(*errors: dict[str, object]) -> RestClient:
         body = {"errors": list(errors)}
-        return rest(serving("v0.0.45", then=lambda _: httpx.Response(500, json=body)))
+        return rest(serving("v0.0.45", then=lambda _: httpx.Response(422, json=body)))
 
     told(comment).write([update("7", SHAPE)], "starting 7")
-    told({"description": comment["error"]}).write([update("7", SHAPE)], "starting 7")
+    told({"description": sentence}).write([update("7", SHAPE)], "starting 7")
     for others in ([{"error": "Access/permission denied"}], [{"error_number": 2015}], [comment, {}], ["what"]):
         with pytest.raises(PortError):
             told(*others).write([update("7", SHAPE)], "starting 7")  # type: ignore[arg-type]
