@@ -11,6 +11,8 @@ from policy.model import EMPTY, Bytes, GpuRange, Gpus, GpuType, IterationsPerSec
 
 #: in `JobSpec.extra`: a mark of a job whose command does not say all that it runs, so that it shares no profile unasked
 OWN_PROFILE = "own_profile"
+#: and why a job that its user made elastic is not elastic as things are, and what would change that
+STAYS, ENDS_STAY = "stays", "ends_stay"
 #: Programs that only start another one.
 _STARTERS = re.compile(
     r"python[\d.]*|pypy\d?|bash|sh|env|exec|nice|numactl|srun|mpirun|mpiexec|torchrun|accelerate|deepspeed|horovodrun|"

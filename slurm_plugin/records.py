@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 
@@ -27,6 +28,14 @@ _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 _MOST_NODES = 100_000
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([KMGT]?)")
 _SUFFIX = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class End(NamedTuple):
+    """How a job ended that slurmctld has forgotten, by slurmdbd."""
+
+    state: str
+    exit_code: int
+    at_s: float | None
 
 
 class BadRecord(ValueError):
@@ -70,6 +79,7 @@ class JobRow:
     left_s: float | None
     exit_status: int | None  #: wait status of the batch script
     feature: str | None = None
+    requeue: bool = True  #: whether Slurm may start it again
     #: GPUs by node of a running job that asked for a total over several nodes, where that is known
     split: tuple[tuple[str, Gpus], ...] = ()
 

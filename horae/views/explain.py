@@ -22,6 +22,7 @@ from horae.journal.events import OUT_OF_TIME, Verb
 from horae.journal.ledger import JobRecord, Ledger, PoolRecord
 from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
+from horae.spec import ENDS_STAY
 from horae.views import apps, larger
 from horae.views.cause import Cause
 from horae.views.rows import state_word
@@ -356,7 +357,8 @@ def _held_back(record: JobRecord, config: Config, now_s: Seconds) -> tuple[str, 
     if guard == "not-resumable":
         if record.spec.checkpoint is None:
             return text, "`horae submit --checkpoint FOLDER` the next time; as it is it keeps its GPUs until it ends"
-        return text, "handing it in without --rigid; as it is it keeps its GPUs until it ends"
+        change = record.spec.extra.get(ENDS_STAY, "handing it in without --rigid")
+        return text, f"{change}; as it is it keeps its GPUs until it ends"
     if guard == "maintenance":
         return text, "the end of the maintenance"
     if guard == "room":

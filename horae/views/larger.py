@@ -10,6 +10,7 @@ from horae.arbiter.modes import mode_of
 from horae.config import Config, Mode
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
+from horae.spec import ENDS_STAY, STAYS
 from horae.views import size
 from horae.views.cause import Cause
 from horae.views.size import Holder, Rest, Seen
@@ -155,7 +156,8 @@ def _stuck(record: JobRecord, held: int, most: int) -> list[Cause]:
     elif record.spec.checkpoint is None:
         what, change = "it has no checkpoint folder", "`horae submit --checkpoint FOLDER` the next time"
     else:
-        what, change = "it was handed in as --rigid", "handing it in without --rigid"
+        what = record.spec.extra.get(STAYS, "it was handed in as --rigid")
+        change = record.spec.extra.get(ENDS_STAY, "handing it in without --rigid")
     text = f"it keeps the {_gpus(held)} that it was started with, of {most} that it could use: {what}"
     return [Cause("size", text, {"gpus": held, "most": most}, change)]
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from horae.port import PortError, TryLater
 from slurm_plugin.errors import ControllerAway
-from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.records import End, Facts, JobRow, NodeRow
 from slurm_plugin.writes import Write
 
 
@@ -85,7 +85,7 @@ class Client(Protocol):
         """Ends jobs. Which could not be, and why; who is gone is no error."""
         ...
 
-    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]: ...
+    def ended(self, ids: Sequence[str]) -> Mapping[str, End]: ...
 
     def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
         """What slurmctld has of each of these jobs, in its words; empty only where it says that there is none."""

@@ -34,7 +34,7 @@ from slurm_plugin.clients.scontrol import Scontrol
 from slurm_plugin.clients.sealed import PLAIN, VARIABLE, Seal
 from slurm_plugin.errors import ControllerAway, Gone, is_refusal, port_error
 from slurm_plugin.files.transport import Transport
-from slurm_plugin.records import Facts, JobRow, NodeRow, fold
+from slurm_plugin.records import End, Facts, JobRow, NodeRow, fold
 from slurm_plugin.writes import Write
 
 #: writes said to scontrol, and jobs named to scancel, before answers are waited for
@@ -145,8 +145,7 @@ class CommandClient:
         """Whose rights the commands have: on their host, behind their prefix."""
         return self._transport.run(["id", "-un"], self._timeout_s).out.strip()
 
-    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
-        """Last state word and exit code, from slurmdbd, of jobs that slurmctld forgot: {id: (state, code)}."""
+    def ended(self, ids: Sequence[str]) -> Mapping[str, End]:
         columns = ",".join(ENDED_FIELDS)
         argv = ["sacct", "-n", "-P", "-X", "-D", "-S", "now-30days", "-j", ",".join(ids), "-o", columns]
         done = self._transport.run([self._path + argv[0], *argv[1:]], self._timeout_s)

@@ -14,6 +14,7 @@ from slurm_plugin.clients.sealed import PLAIN, Seal, named
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.records import (
     BadRecord,
+    End,
     JobRow,
     NodeRow,
     duration,
@@ -33,10 +34,10 @@ from slurm_plugin.records import (
 JOB_FIELDS = tuple(
     """JobArrayID JobID State Reason RestartCnt PriorityLong NodeList tres-per-node tres-per-job NumNodes NumCPUs
     tres-alloc Comment admin_comment UserName UserID Account QOS Partition Name WorkDir Command STDOUT Dependency
-    SubmitTime EligibleTime StartTime EndTime PreemptTime TimeLimit TimeLeft exit_code Feature""".split()
+    SubmitTime EligibleTime StartTime EndTime PreemptTime TimeLimit TimeLeft exit_code Feature Requeue""".split()
 )
 #: sacct's: nothing that users write
-ENDED_FIELDS = ("jobid", "state", "exitcode", "dbindex")
+ENDED_FIELDS = ("jobid", "state", "exitcode", "dbindex", "end", "admincomment")
 #: sinfo's
 NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())
 
@@ -144,6 +145,7 @@ def job_row(fields: Mapping[str, str]) -> JobRow:
         left_s=duration(fields["TimeLeft"]),
         exit_status=_exit_status(fields["exit_code"]),
         feature=get("Feature"),
+        requeue=fields["Requeue"] != "0",
     )
 
 
@@ -179,23 +181,26 @@ def _exit_status(text: str) -> int | None:
     return (code << 8) | (number(signal) or 0)
 
 
-def ends_of(text: str) -> dict[str, tuple[str, int]]:
-    """sacct's answer -> {id: (state word, exit code)} of each job's newest start. A line that is not whole (the last
-    one of an answer that was cut off) tells nothing."""
-    last: dict[str, tuple[int, str, int]] = {}
+def ends_of(text: str) -> dict[str, End]:
+    """sacct's answer by the port's ids (of another job that had the number, before or since, it tells too), of each
+    job's newest start. A line that is not whole (the last one of an answer that was cut off) tells nothing."""
+    last: dict[str, tuple[int, End]] = {}
     whole, _, _ = text.rpartition("\n")
     for line in whole.splitlines():
         found = _ENDED.fullmatch(line)
         if found is None:
             continue
-        job, state, code, signal, index = found.groups()
+        job, state, code, signal, index, at, mark = found.groups()
+        job += f".{tag.nonce}" if (tag := parse_tag(mark)) is not None else ""
         value = 128 + int(signal) if int(signal) else int(code)
         if job not in last or int(index) >= last[job][0]:
-            last[job] = (int(index), state, value)
-    return {job: (state, value) for job, (_, state, value) in last.items()}
+            last[job] = int(index), End(state, value, stamp(at))
+    return {job: end for job, (_, end) in last.items()}
 
 
-_ENDED = re.compile(r"([0-9]+(?:_[0-9]+)?)\|([A-Z_]+)(?: [^|]*)?\|([0-9]{1,9}):([0-9]{1,9})\|([0-9]{1,18})")
+_ENDED = re.compile(
+    r"([0-9]+(?:_[0-9]+)?)\|([A-Z_]+)(?: [^|]*)?\|([0-9]{1,9}):([0-9]{1,9})\|([0-9]{1,18})\|(\w+)\|([^|]*)"
+)
 
 
 def settings_of(text: str) -> dict[str, str]:

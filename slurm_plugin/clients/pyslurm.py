@@ -21,7 +21,7 @@ from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import known_uid, task_numbers, whole
 from slurm_plugin.errors import Gone, is_refusal, port_error
 from slurm_plugin.files.transport import Conversation, Transport
-from slurm_plugin.records import BadRecord, Facts, JobRow, NodeRow, expand, gpu_count, gpus
+from slurm_plugin.records import BadRecord, End, Facts, JobRow, NodeRow, expand, gpu_count, gpus
 from slurm_plugin.writes import Change, Write
 
 START_S = 90.0  #: libslurm itself waits a minute for a slurm.conf that is not there
@@ -31,7 +31,7 @@ JOB_NAMES = tuple(
     """id array_id array_task_id array_tasks_waiting state state_reason requeue_count priority allocated_nodes
     gres_per_node gpus num_nodes cpus memory comment admin_comment user_name user_id account qos partition name
     working_directory command standard_output dependencies submit_time eligible_time start_time end_time preempt_time
-    time_limit exit_code exit_code_signal""".split()
+    time_limit exit_code exit_code_signal is_requeueable""".split()
 )
 NODE_NAMES = tuple(
     """name configured_gres allocated_gres state total_cpus idle_cpus real_memory allocated_memory active_features
@@ -110,7 +110,7 @@ class PyslurmClient(OneByOne):
     def facts(self) -> Facts:
         raise FixConfiguration(versions.PYSLURM_LACKS[Operation.FACTS], "let the command line do it")
 
-    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+    def ended(self, ids: Sequence[str]) -> Mapping[str, End]:
         raise FixConfiguration(versions.PYSLURM_LACKS[Operation.ENDED], "let the command line do it")
 
     def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
@@ -266,6 +266,7 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         limit_s=limit_s,
         left_s=max(end_s - now_s, 0.0) if job["state"] == "RUNNING" and end_s else limit_s,
         exit_status=(whole(job["exit_code"]) << 8) | whole(job["exit_code_signal"]),
+        requeue=job["is_requeueable"] is not False,
     )
 
 

@@ -25,8 +25,8 @@ from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Ope
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.tokens import NoToken, Tokens
-from slurm_plugin.errors import Gone, port_error
-from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.errors import Gone, is_refusal, port_error
+from slurm_plugin.records import End, Facts, JobRow, NodeRow
 from slurm_plugin.writes import Change, Verb, Write
 
 log = structlog.get_logger("horae.slurm")
@@ -108,7 +108,7 @@ class RestClient(OneByOne):
     def facts(self) -> Facts:
         raise FixConfiguration(versions.REST_LACKS[Operation.FACTS], "let the command line do it")
 
-    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+    def ended(self, ids: Sequence[str]) -> Mapping[str, End]:
         raise FixConfiguration(versions.REST_LACKS[Operation.ENDED], "let the command line do it")
 
     def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
@@ -171,9 +171,9 @@ class RestClient(OneByOne):
             raise ClientAway(f"{doing}: slurmrestd refuses our token ({answer.status_code})")
         self._heed(parsed, path)
         errors = parsed.get("errors") or ()
-        if errors:
-            raise _error(errors, doing)
-        if answer.status_code != 200:
+        if refusals := [error for error in errors if is_refusal(_sentence(error))]:
+            raise _error(refusals[0], doing)
+        if answer.status_code != 200 and not errors:
             raise ClientAway(f"{doing}: slurmrestd answers {answer.status_code}", unknown=method != "GET")
         return parsed
 
@@ -305,13 +305,15 @@ def _refused(answer: httpx.Response, parsed: Mapping[str, Any], version: str) ->
     return answer.status_code == 401 or _AUTHENTICATION in numbers
 
 
-def _error(errors: Sequence[Mapping[str, Any]], doing: str) -> TryLater | Exception:
-    """The first error with Slurm's own sentence; its description where there is no such sentence."""
-    first = errors[0]
-    text = str(first.get("error") or first.get("description") or "")
-    if _number_of(first, "error_number") in _ALREADY_GONE:
-        return Gone(f"{doing}: {text}")
-    return port_error(text, doing)
+def _sentence(error: Mapping[str, Any]) -> str:
+    """Slurm's own; the error's description where there is no such sentence."""
+    return str(error.get("error") or error.get("description") or "Slurm gave no reason")
+
+
+def _error(error: Mapping[str, Any], doing: str) -> TryLater | Exception:
+    if _number_of(error, "error_number") in _ALREADY_GONE:
+        return Gone(f"{doing}: {_sentence(error)}")
+    return port_error(_sentence(error), doing)
 
 
 def _slurm(body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -100,6 +100,7 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         left_s=max(end_s - now_s, 0.0) if state == "RUNNING" and end_s else limit_s,
         exit_status=exit_status(job.get("exit_code")),
         feature=_word(job, "features"),
+        requeue=job.get("requeue") is not False,
         split=_split(job, expand(_word(job, "nodes"))),
     )
 

@@ -21,13 +21,19 @@ from horae.port import PortError, TryLater
 from slurm_plugin.clients.base import CannotSay, Client, ClientAway, Operation
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.errors import ControllerAway
-from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.records import End, Facts, JobRow, NodeRow
 from slurm_plugin.writes import Verb, Write
 
 AWAY_FIRST_S, AWAY_MOST_S = 0.25, 5.0
 REST_FIRST_S, REST_MOST_S = 1.0, 60.0
 #: the first line of that kind: what its user wrote stands behind it, and in one line
 _STATE = re.compile(r"^ +JobState=(\S+)", re.MULTILINE)
+#: Of a job that has ended and whose nodes have not said so yet slurmctld takes a requeue, and loses its usage or,
+#: before 26.05.4, itself; of one that has begun it takes a hold, and slurmdbd takes that for one never eligible.
+_NOT_OF = {
+    Verb.REQUEUE_HOLD: frozenset({"COMPLETING"}),
+    Verb.HOLD: frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING"}),
+}
 _ODD = 10  #: notes of one look on records that were set aside
 T = TypeVar("T")
 
@@ -118,7 +124,7 @@ class Routes:
     def facts(self) -> Facts:
         return self._by(Operation.FACTS, lambda client: client.facts())
 
-    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+    def ended(self, ids: Sequence[str]) -> Mapping[str, End]:
         return self._by(Operation.ENDED, lambda client: client.ended(ids))
 
     def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
@@ -151,21 +157,20 @@ class Routes:
     def _together(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
         """Writes of one kind, that the same clients can do."""
         plain = [write for write, _ in writes]
-        if plain[0].verb is Verb.REQUEUE_HOLD:
-            return self._requeued(writes)
+        if plain[0].verb in _NOT_OF:
+            return self._fitting(writes)
         return self._sent(plain, writes)
 
-    def _requeued(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
-        """But for jobs that have ended and whose nodes have not said so yet, as slurmctld has them right before: it
-        would take the requeue, and lose their usage or, before 26.05.4, itself."""
+    def _fitting(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        """But for jobs in a state in which slurmctld, asked right before, would take such a write to their harm."""
         try:
             told = self.standing([write.job for write, _ in writes])
         except PortError as error:
             return [error] * len(writes)
         errors: dict[int, PortError | None] = {
-            at: TryLater(f"{doing}: it is completing, and is requeued after that")
+            at: TryLater(f"{doing}: it is {found[1].lower()} by now")
             for at, (write, doing) in enumerate(writes)
-            if (found := _STATE.search(told.get(write.job, ""))) and found[1] == "COMPLETING"
+            if (found := _STATE.search(told.get(write.job, ""))) and found[1] in _NOT_OF[write.verb]
         }
         left = [at for at in range(len(writes)) if at not in errors]
         if left:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from horae.port import JobState, ObservedJob
 from slurm_plugin.jobs.record import Memo, Memories
+from slurm_plugin.records import End
 
 FORGET_AFTER_S = 3600.0
 #: how long slurmdbd may be silent about a job that slurmctld has forgotten
@@ -20,8 +21,8 @@ TELLS_WITHIN_S = 600.0
 _ASKED = 32  #: jobs a look that slurmctld is asked about one by one
 _ENDED = frozenset(state.value for state in JobState if state.ended)
 _WORDS = {"COMPLETED": JobState.COMPLETED, "CANCELLED": JobState.CANCELLED}
-#: ids -> {id: (state word, exit code)}
-Ask = Callable[[Sequence[str]], Mapping[str, tuple[str, int]]]
+#: ids -> what slurmdbd has of the end of each
+Ask = Callable[[Sequence[str]], Mapping[str, End]]
 #: ids -> {id: what slurmctld has of it, empty: nothing}
 Stand = Callable[[Sequence[str]], Mapping[str, str]]
 
@@ -93,23 +94,24 @@ class Absent:
         told = sources.ended([_number(memo) for memo in ended]) if sources.ended else {}
         found = []
         for memo in ended:
-            word = told.get(_number(memo))
+            word = told.get(memo.job)
             if word is None and sources.ended and now_s - self._gone_s[memo.job] < TELLS_WITHIN_S:
                 self.notes.append(
                     f"{memo.job}: slurmctld has forgotten it, and slurmdbd does not tell how it ended yet"
                 )
                 continue
-            found.append(_ended(self._memories, memo, word or ("", 1), now_s))
+            found.append(_ended(self._memories, memo, word or End("", 1, None), now_s))
         return found
 
 
-def _ended(memories: Memories, memo: Memo, told: tuple[str, int], now_s: float) -> ObservedJob:
-    word, code = told
+def _ended(memories: Memories, memo: Memo, told: End, now_s: float) -> ObservedJob:
+    word, code, at_s = told
     state = _WORDS.get(word, JobState.CANCELLED if memo.cancelled else JobState.FAILED)
-    memories.put(replace(memo, state=state.value, since_s=now_s))
+    at_s = now_s if at_s is None else min(at_s, now_s)
+    memories.put(replace(memo, state=state.value, since_s=at_s))
     epoch = max((grant.epoch for grant in memo.grants if grant.started), default=0)
     native = word or "slurmctld no longer knows it, and no slurmdbd can tell how it ended"
-    return ObservedJob(memo.job, state, epoch=epoch, since_s=now_s, exit_code=code, native=native)
+    return ObservedJob(memo.job, state, epoch=epoch, since_s=at_s, exit_code=code, native=native)
 
 
 def _number(memo: Memo) -> str:

@@ -7,7 +7,7 @@ jobs is read at once when a job stops, and now and then while it runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from horae.port import Absence, JobId, JobState, ObservedJob, PortError, TryLater
@@ -89,6 +89,7 @@ class Observer:
         self._facts: Facts | None = None
         self._facts_s = 0.0
         self._untagged = set[str]()  #: that wait here, and were not held at their submission
+        self._bare: list[str] = []  #: notes on jobs whose marks were written over
         self.in_charge = False  #: whether it is for an arbiter, which would do something about them
         self._swept_s = -_FACTS_AGE_S  #: when jobs of ours were last looked for in all partitions
         self._verdicts: dict[JobId, tuple[JobRow, state_machine.Judgement]] = {}
@@ -140,7 +141,7 @@ class Observer:
         self.woke_s |= dict.fromkeys(self._down - down, look.now_s)
         self._down = down
         self.unoffered = {}
-        look.notes += self._unseen()
+        look.notes += [*self._unseen(), *self._bare]
         for job, row in self.rows.items():
             if job in self.moved and not restarts_itself(row):
                 continue  # what is due about one that waits for us is not due any more
@@ -345,7 +346,23 @@ class Observer:
         rows = self._client.jobs((*ours, *sorted(others)))
         if others:
             rows = [row for row in rows if is_beside(row) or not set(ours).isdisjoint(row.partition.split(","))]
-        return {port_id(row): row for row in rows}, self._client.nodes(ours)
+        return {port_id(row): row for row in self._marked_still(rows)}, self._client.nodes(ours)
+
+    def _marked_still(self, rows: Sequence[JobRow]) -> Iterator[JobRow]:
+        """With our mark also where an administrator's own words have taken its place since the last look."""
+        bare = {row.id for row in rows if tag_of(row) is None}
+        before = {row.id: row for row in self.rows.values() if row.id in bare and tag_of(row) is not None}
+        self._bare.clear()
+        for row in rows:
+            last = before.get(row.id)
+            if last is not None and _is_again(row, last):
+                self._bare.append(
+                    f"{row.id}: its AdminComment was written over, and with it Horae's mark, which is known until the "
+                    f"arbiter ends: `scontrol update jobid={row.id} AdminComment='{last.admin_comment}'`"
+                )
+                yield replace(row, admin_comment=last.admin_comment)
+            else:
+                yield row
 
     def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> state_machine.Judgement:
         memo = self._memories.get(job)
@@ -383,3 +400,8 @@ class Observer:
         account = kept[2]
         code = account.exit_code if job.exit_code is not None and account.ended == job.epoch else job.exit_code
         return replace(job, checkpoint=account.checkpoint, exit_code=code)
+
+
+def _is_again(row: JobRow, before: JobRow) -> bool:
+    """Whether it is the job of an earlier look, not another that was given its number: those come anew."""
+    return row.uid == before.uid and (row.submit_s == before.submit_s or row.restarts > before.restarts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from horae.spec import OWN_PROFILE, JobSpec
+from horae.spec import ENDS_STAY, OWN_PROFILE, STAYS, JobSpec
 from horae.untrusted import printable
 from policy.model import EMPTY, GpuRange, Gpus, Shape
 from slurm_plugin.comment import Tag, UserWord, parse_tag, parse_word
@@ -25,6 +25,13 @@ def keeps_shape(row: JobRow) -> bool:
     """Whether its request stands as its user made it: held, ordered and released, and nothing else."""
     tag = parse_tag(row.admin_comment)
     return tag is not None and tag.own_shape
+
+
+def stays(row: JobRow) -> bool:
+    """Whether a start of it is its last: its own end is all that takes it from its nodes. Of one that the module made
+    elastic, and so requeueable, an administrator has said so since."""
+    tag = parse_tag(row.admin_comment)
+    return tag is not None and (tag.own_shape or not row.requeue)
 
 
 def tag_of(row: JobRow) -> Tag | None:
@@ -115,6 +122,7 @@ def _specification(
     memory = tag.memory * nodes // gpus if tag and tag.memory else None
     if tag is None:
         per_gpu = row.num_cpus / gpus
+    once = {} if user is None or not stays(row) else _once(row)
     return JobSpec(
         name=shown(row.name),
         command=(shown(row.command),) if row.command else (),
@@ -123,7 +131,7 @@ def _specification(
         tenant=tenant,
         app=(user.app if user and user.app else "") or f"{row.user}/{row.id.split('_')[0]}",
         cwd=shown(row.cwd),
-        elastic=user is not None,
+        elastic=user is not None and not once,
         checkpoint=(user.checkpoint or shown(row.cwd)) if user else None,
         gpu_types=(user.types if user and user.types else None) or (tag.types if tag else ()),
         prefer_types=user.prefer if user else (),
@@ -134,5 +142,13 @@ def _specification(
         iterations=user.iterations if user else None,
         grace_s=(user.grace_s if user and user.grace_s else 60.0),
         shape=shape,
-        extra={"slurm_job": row.id, "partition": row.partition, OWN_PROFILE: row.id},
+        extra={"slurm_job": row.id, "partition": row.partition, OWN_PROFILE: row.id, **once},
     )
+
+
+def _once(row: JobRow) -> dict[str, str]:
+    """Of an elastic one that Slurm may not start again, for people."""
+    return {
+        STAYS: "by Requeue=0, set since its submission, Slurm would not start it again",
+        ENDS_STAY: f"`scontrol update jobid={row.id} requeue=1`",
+    }

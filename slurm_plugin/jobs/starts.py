@@ -18,7 +18,7 @@ from slurm_plugin.files.spool import Spool
 from slurm_plugin.jobs import shapes
 from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.record import Grant, Memo, Memories
-from slurm_plugin.jobs.specification import keeps_shape
+from slurm_plugin.jobs.specification import keeps_shape, stays
 from slurm_plugin.jobs.waiting import held_by_others, who_holds
 from slurm_plugin.records import JobRow
 
@@ -117,7 +117,7 @@ class Starts:
 
     def _fenced(self, start: _Start) -> bool:
         """Whether a restart that nobody granted leaves again: Slurm then holds it, and the job can be moved."""
-        return self._sight.holds_exit_code() and not keeps_shape(start.known.row)
+        return self._sight.holds_exit_code() and not stays(start.known.row)
 
     def _checked(self, known: Known, allocation: Allocation, epoch: int) -> _Start | None:
         """None where nothing is to be done: asked for already, or never possible (which is noted)."""

@@ -33,7 +33,7 @@ from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.shapes import changed_by_hand
-from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, tag_of
+from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, stays, tag_of
 from slurm_plugin.jobs.waiting import (
     WAITING,
     begins_s,
@@ -50,6 +50,7 @@ from slurm_plugin.records import Facts, JobRow, fold
 from slurm_plugin.writes import Change, Write, requeue_hold, update
 
 CHECKPOINTED = 86
+_ON_NODES = frozenset({"running", "stopping", "starting"})
 _LOST = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "LAUNCH_FAILED", "REVOKED"})
 _LIMIT = re.compile(
     r"^(QOS|Assoc|Association|AccountingPolicy|InvalidQOS|InvalidAccount|PartitionTimeLimit|PartitionNodeLimit)"
@@ -113,7 +114,8 @@ def judge(
     if state is JobState.QUEUED and (why := _not_yet(row, now_s)):
         return Judgement(None, memo, steps, f"{row.id} {why}")
     if memo.state != state.value:
-        memo = replace(memo, state=state.value, since_s=now_s)
+        left = not state.holds and memo.state in _ON_NODES
+        memo = replace(memo, state=state.value, since_s=_left_s(row, memo, now_s) if left else now_s)
     note = changed_by_hand(row, memo)
     try:
         spec = specification(row, tag, gpus, options, facts.default_cpus)
@@ -130,9 +132,16 @@ def judge(
         blocked=blocked,
         submitted_s=row.submit_s if row.restarts == 0 else None,
         time_left_s=_time_left(row, memo, state, now_s),
-        native=row.state + (f" ({row.reason})" if row.reason else ""),
+        native=_native(row),
     )
     return Judgement(job, memo, steps, note)
+
+
+def _native(row: JobRow) -> str:
+    """Slurm's own word; and why one that left as it was asked to is over all the same."""
+    word = row.state + (f" ({row.reason})" if row.reason else "")
+    lost = row.state == "FAILED" and row.exit_code == CHECKPOINTED and not row.requeue
+    return f"{word}: it checkpointed, and by Requeue=0 Slurm may not start it again" if lost else word
 
 
 def _not_yet(row: JobRow, now_s: float) -> str:
@@ -196,12 +205,14 @@ def _running(
     if memo.launches and row.start_s is not None and now_s - row.start_s > _SOUND_S:
         memo = replace(memo, launches=0)
     steps: list[Step] = []
-    if ours and row.preempt_s and not memo.stop and not keeps_shape(row):  # else its end is Slurm's own
+    if ours and row.preempt_s and not memo.stop and not stays(row):  # else its end is Slurm's own
         memo = replace(memo, stop=Stop(now_s, max(row.preempt_s - now_s, 1.0), row.restarts))
     if memo.stop is None:
         return JobState.RUNNING, memo, tuple(steps)
-    stop = memo.stop
-    if now_s >= stop.at_s + stop.grace_s + FORCE_AFTER_S:
+    stop, over = memo.stop, now_s >= memo.stop.at_s + memo.stop.grace_s + FORCE_AFTER_S
+    if stays(row) and (over or not stop.signalled_s):  # it has begun, or may not be requeued, since it was to leave
+        return JobState.RUNNING, replace(memo, stop=None), ()
+    if over:
         # Also repeated: a requeuehold that was lost would leave the job holding its GPUs for ever.
         if not stop.forced or now_s >= stop.signalled_s + 15.0:
             steps.append(Step("its time to checkpoint is over", (requeue_hold(row.id),)))
@@ -214,15 +225,22 @@ def _running(
 def _ended_incarnation(row: JobRow, memo: Memo, now_s: float) -> Memo:
     """Book the running time of the incarnation that has just ended, once."""
     last = memo.grant
-    if last is None or memo.state not in {"running", "stopping", "starting"}:
+    if last is None or memo.state not in _ON_NODES:
         return memo
     gone = row.restarts > last.restarts or row.state not in WAITING
     if not gone:
         return memo
-    began = last.began_s
-    used = max(now_s - began, 0.0) if began is not None else 0.0
+    used = max(_left_s(row, memo, now_s) - last.began_s, 0.0) if last.began_s is not None else 0.0
     memo = memo.with_last(started=True)
     return replace(memo, used_s=memo.used_s + used, left=(last.nodes, now_s))
+
+
+def _left_s(row: JobRow, memo: Memo, now_s: float) -> float:
+    """When it left its nodes, also while nobody looked: of one that waits again its requeue is its submission."""
+    last, told_s = memo.grant, row.submit_s if row.state in WAITING else row.end_s
+    if last is None or told_s is None or told_s < (last.began_s or last.at_s):  # that of an earlier start
+        return now_s
+    return min(told_s, now_s)
 
 
 def _waiting(
@@ -247,6 +265,8 @@ def _waiting(
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
     if held_by_others(row, memo):
         blocked = Blocked(BlockKind.ASIDE, who_holds(row), alone=True)
+    elif begin_s is not None:
+        blocked = Blocked(BlockKind.ASIDE, _not_yet(row, now_s), alone=True)
     elif blocked is not None and keeps_shape(row):
         blocked = replace(blocked, kind=BlockKind.ASIDE) if now_s < tried_again_s(memo) else None
     last = memo.grant
@@ -289,7 +309,7 @@ def _final(
         return JobState.CANCELLED, memo, ()
     if row.state == "COMPLETED":
         return JobState.COMPLETED, memo, ()
-    if keeps_shape(row) or row.state in {"TIMEOUT", "DEADLINE"}:
+    if stays(row) or row.state in {"TIMEOUT", "DEADLINE"}:
         return JobState.FAILED, memo, ()  # its end is what it is in any partition
     young = now_s - (row.end_s or now_s) < facts.min_job_age_s
     grant = memo.of(row.restarts)

@@ -16,7 +16,7 @@ from slurm_plugin.files.spool import Account, Spool
 from slurm_plugin.jobs import mails, state_machine
 from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.record import Memo, Memories, Stop
-from slurm_plugin.jobs.specification import keeps_shape, port_id
+from slurm_plugin.jobs.specification import keeps_shape, port_id, stays
 from slurm_plugin.jobs.waiting import is_awaited
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
@@ -54,8 +54,9 @@ class Stops:
         for known, grace_s in asked:
             row, memo, job = known.row, known.memo, known.seen.id
             stop = Stop(self._sight.now_s(), grace_s, row.restarts)
-            if keeps_shape(row) and row.state != "PENDING":  # whoever asks: the signal would end it
-                errors[job] = Never(f"{job} keeps its own shape: once it has started, only its end frees its GPUs")
+            if stays(row) and row.state != "PENDING":  # whoever asks: the signal would end it
+                what = "keeps its own shape" if keeps_shape(row) else "may not be requeued (Requeue=0)"
+                errors[job] = Never(f"{job} {what}: once it has started, only its end frees its GPUs")
             elif memo.outstanding and row.state == "PENDING":
                 # If it began to run before the hold came, the next observation asks it to leave.
                 taken = replace(memo.with_last(withdrawn=True, recalled=True), stop=stop, held_s=self._sight.now_s())

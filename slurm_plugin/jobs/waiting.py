@@ -23,6 +23,8 @@ WAITING = frozenset(
 _PARKED_S = 180 * 24 * 3600.0
 #: the module's own is 366 days after the submission, also of a job that has waited for most of them
 _FAR_S = 365 * 24 * 3600.0
+#: a requeue's own is two minutes after it, or as long as the site's credentials last (cred_expire)
+_REQUEUED_S = 600.0
 #: reasons that squeue gives for a hold, of `scontrol hold` (ours are such, too) and `scontrol requeuehold`
 _BY_ADMIN, _REQUEUED_HELD = "JobHeldAdmin", "job requeued in held state"
 _LONGEST_PAUSE = 6  #: as a power of two, in seconds
@@ -122,11 +124,12 @@ def parked(row: JobRow, now_s: float) -> bool:
 
 
 def begins_s(row: JobRow, now_s: float) -> float | None:
-    """From when on a job that never ran may start, as its user said at submission, or an administrator since (another
-    begin time than the module's); None: at once."""
+    """From when on a job may start, as its user said at submission, or an administrator since (another begin time than
+    the module's, or a requeue's); None: at once."""
     tag = parse_tag(row.admin_comment)
     ours = parked(row, now_s) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _FAR_S
-    said = row.eligible_s if row.restarts == 0 and not ours else None
+    by_requeue = row.restarts > 0 and (row.eligible_s or 0.0) < (row.submit_s or 0.0) + _REQUEUED_S
+    said = None if ours or by_requeue else row.eligible_s
     said = said or (tag.begin_s if tag else None)  # of one whose begin time is not known, what its user said
     return said if said and said > now_s else None
 

@@ -290,6 +290,11 @@ class Day:
         )
         return int(dict(line.split("|") for line in text.splitlines())["alice"])
 
+    def charged(self) -> dict[str, float | None]:
+        """GPU-seconds by job in the arbiter's journal; None: it has not seen its end."""
+        jobs = self.arbiter.view(lambda core: list(core.ledger.jobs.values()))
+        return {job.id.partition(".")[0]: None if job.ended is None else sum(job.attained.values()) for job in jobs}
+
     def used(self, whose: str, of: str) -> float:
         """What slurmctld has counted, billing times seconds: for fair share, and against limits."""
         text = self.cluster.run("scontrol", "show", "assoc_mgr", whose, f"flags={of}")
@@ -426,6 +431,8 @@ FATES = {
     "deaf": (Deed("", WORKS.replace("exit 86", "true")), "COMPLETED"),  # a stop is by force, after its grace
     "timeout": (Deed("--time=1", STAYS), "TIMEOUT"),
 }
+#: from the grant, with which a start is charged, to Slurm's start of it, and from an end to the look that shows it
+SEEN_LATE_S = 8.0
 
 
 @pytest.mark.soak
@@ -446,11 +453,15 @@ def test_a_random_day_of_elastic_jobs_is_booked_whole(day: Day) -> None:
     day.go_through(jobs)
     rows = started(day.booked("managed"))
     assert len(rows) > 1.3 * len(jobs), "next to none was ever resized"
+    wait_for("the arbiter has seen all ends", lambda: None not in day.charged().values())
+    charged = day.charged()
     for name, job in zip(names, jobs, strict=True):
         own = sorted((row for row in rows if row["jobid"] == job.number), key=lambda row: int(row["start"]))
         assert all(int(one["end"]) <= int(next_["start"]) for one, next_ in pairwise(own)), own
         assert {row["state"] for row in own[:-1]} <= {"REQUEUED"}, (name, own)
         assert own[-1]["state"] == FATES[name][1], (name, own)
+        spent, late = sum(gpus(row) * held_s(row) for row in own), SEEN_LATE_S * sum(map(gpus, own))
+        assert abs((charged[job.number] or 0.0) - spent) <= late, (name, charged[job.number], own)
     moments = sorted({int(row["start"]) for row in rows})
     held = [sum(gpus(row) for row in rows if int(row["start"]) <= at < int(row["end"])) for at in moments]
     assert max(held) <= 8, "more than the pool has"

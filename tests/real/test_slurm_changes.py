@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from horae.port import BlockKind, JobId, JobState
+from horae.port import BlockKind, JobId, JobState, Never
 from tests.contract.driver import Driver
 from tests.real.slurm import (
     private_slurm,  # noqa: F401 - a fixture
     slurm_2605,  # noqa: F401
     slurm_site,  # noqa: F401
 )
-from tests.real.slurm_driving import ELASTIC, PLAIN, harness, job_shown, number, trapped
+from tests.real.slurm_driving import ELASTIC, PLAIN, containers, harness, job_shown, number, trapped
 from tests.real.slurm_harness import SlurmHarness
 
 pytestmark = pytest.mark.real
@@ -53,6 +54,80 @@ def stands(site: Driver, jobs: dict[JobId, str], when: str) -> None:
     for job, words in jobs.items():
         shown = job_shown(site, job)
         assert re.search(rf"(?:^|\s){words}(?:\s|$)", shown), f"{when}: {words}\n{shown}"
+
+
+#: what would keep an elastic job that has just checkpointed from its next start, and how that is told: as a reason why
+#: it waits; `Slurm's own`: it is handed over; `DEADLINE`: ended by Slurm's own word; "": it runs on
+BETWEEN = {
+    "AdminComment=seen": "",
+    "Requeue=0": "",
+    "Features=nowhere": "",  # Slurm refuses it
+    "ExcNodeList=n[1-4]": "BadConstraints",
+    "MinMemoryNode=999999": "BadConstraints",
+    "QOS=tight": "QOSGrp",
+    "Dependency=afterok:HELD": "Dependency",
+    "ReservationName=later": "Reservation",
+    "StartTime=now+1hour": "not to begin before",
+    "Deadline=now+30minutes": "DEADLINE",  # before its time limit is over
+    "Partition=raw": "Slurm's own",
+}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("site", ["slurm_site"], indirect=True)
+def test_what_keeps_a_job_from_its_next_start_is_told_and_never_loses_it(site: Driver) -> None:
+    lab = containers(site).lab
+    for words in ("add qos tight GrpTRES=gres/gpu=0", "modify user alice set qos+=tight"):
+        lab.exec("ctl", ["sacctmgr", "-i", *words.split()])
+    reservation = "ReservationName=later users=alice starttime=now+2hours duration=60 nodes=n4"
+    lab.must("ctl", ["scontrol", "create", "reservation", *reservation.split()])
+    held = harness(site).cluster.submit(PLAIN, "--partition=raw", "--hold")
+    try:
+        for change, told in BETWEEN.items():
+            job = harness(site).submit_script(PLAIN, "--gres=gpu:1", "--time=60", ELASTIC)
+            site.start(job, {"n1": 1})
+            site.wait(job, JobState.RUNNING)
+            trapped(site, job)
+            site.stop(job, 60.0)
+            site.wait(job, JobState.STOPPED)
+            lab.exec("ctl", ["scontrol", "update", f"jobid={number(job)}", change.replace("HELD", held)])
+            site.until(f"{change}: {told or 'it runs'}", partial(fares_as, site, job, told))
+            ask(site, "scancel", number(job))
+    finally:
+        ask(site, "scancel", held)
+        lab.exec("ctl", ["scontrol", "delete", "reservationname=later"])
+
+
+def fares_as(site: Driver, job: JobId, told: str) -> bool:
+    """Started again wherever it may be; whether that ends as it is to be told."""
+    found = {seen.id: seen for seen in site.observe().jobs}.get(job)
+    if found is None:
+        return told == "Slurm's own" and "JobState=RUNNING" in job_shown(site, job)
+    if found.state is JobState.STOPPED and found.blocked is None:
+        site.start(job, {"n1": 1}, 2)
+        return False
+    words = found.blocked.text if found.blocked is not None else found.native
+    return told in words if told else (found.state, found.epoch) == (JobState.RUNNING, 2)
+
+
+@pytest.mark.parametrize("site", ["private_slurm", pytest.param("slurm_2605", marks=pytest.mark.soak)], indirect=True)
+def test_a_running_elastic_job_that_may_not_be_requeued_is_resized_no_more(site: Driver) -> None:
+    job = harness(site).submit_script(PLAIN, "--gres=gpu:1", "--time=60", ELASTIC)
+    site.start(job, site.one())
+    site.wait(job, JobState.RUNNING)
+    trapped(site, job)
+    for requeue in (0, 1):
+        ask(site, "scontrol", "update", f"jobid={number(job)}", f"requeue={requeue}")
+        spec = site.job(job).spec
+        assert spec is not None
+        assert spec.elastic is bool(requeue), "as whoever plans is told"
+        if not requeue:
+            with pytest.raises(Never, match="Requeue=0"):
+                site.port.checkpoint_and_stop(job, 60.0)
+            assert site.job(job).state is JobState.RUNNING
+    site.stop(job, 60.0)
+    assert site.wait(job, JobState.STOPPED).exit_code == 86
 
 
 @pytest.mark.soak

@@ -14,6 +14,7 @@ from slurm_plugin.adapter import connect
 from slurm_plugin.clients.base import Operation
 from slurm_plugin.records import JobRow
 from slurm_plugin.site.doctor import checks
+from slurm_plugin.writes import Change, update
 from tests.contract.driver import Driver
 from tests.real.slurm import (
     Containers,
@@ -56,7 +57,11 @@ def test_slurmrestd_sees_what_the_commands_see_and_both_steer(by_rest: Driver) -
         by_rest.wait(each, JobState.RUNNING)
     port = port_of(by_rest)
     partitions = [by_rest.harness.partition]  # type: ignore[attr-defined]
+    harness(by_rest).cluster.run("scontrol", "update", f"jobid={number(job)}", "requeue=0")
     wait_for("one same moment", lambda: _same(by_rest, partitions), 60)
+    assert not next(row for row in client(by_rest, "slurmrestd").jobs(partitions) if row.id == number(job)).requeue
+    harness(by_rest).cluster.run("scontrol", "update", f"jobid={number(job)}", "requeue=1")
+    by_rest.observe()
     by_rest.stop(job, 60.0)
     by_rest.wait(job, JobState.STOPPED)
     by_rest.start(job, {"n4": 3}, 2)
@@ -92,6 +97,20 @@ def test_a_list_of_partitions_goes_by_slurmrestd_too(by_rest: Driver) -> None:
     by_rest.until("its GPU is taken", lambda: sum(node.foreign for node in by_rest.observe().nodes) == 1)
     made.cluster.run("scancel", number(there))
     assert_goes_by(by_rest, Operation.JOBS, "slurmrestd")
+
+
+def test_an_update_that_slurm_makes_and_comments_on_is_made_by_slurmrestd(by_rest: Driver) -> None:
+    """26.05, of a job whose partition is to start nothing now."""
+    made, rest = harness(by_rest), client(by_rest, "slurmrestd")
+    if port_of(by_rest).facts().release < (23, 2):
+        return  # its slurmrestd updates nothing
+    job = number(submit(by_rest))
+    made.cluster.run("scontrol", "update", f"PartitionName={made.partition}", "State=INACTIVE")
+    try:
+        rest.write([update(job, Change(node_list=("n2",)))], "pinning it")
+    finally:
+        made.cluster.run("scontrol", "update", f"PartitionName={made.partition}", "State=UP")
+    assert "ReqNodeList=n2 " in made.cluster.run("scontrol", "show", "job", job)
 
 
 def _same(driver: Driver, partitions: list[str]) -> bool:

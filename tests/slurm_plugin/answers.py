@@ -10,7 +10,7 @@ import httpx
 from horae.port import PortError
 from slurm_plugin.clients.base import Operation
 from slurm_plugin.clients.rest import RestClient
-from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.records import End, Facts, JobRow, NodeRow
 from slurm_plugin.writes import Write
 
 
@@ -71,7 +71,7 @@ class Scripted:
         self._told("cancel " + " ".join(ids))
         return {each: self.refuses[f"cancel {each}"] for each in ids if f"cancel {each}" in self.refuses}
 
-    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+    def ended(self, ids: Sequence[str]) -> Mapping[str, End]:
         return {}
 
     def close(self) -> None:

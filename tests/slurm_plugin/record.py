@@ -19,7 +19,8 @@ import httpx
 
 from horae.lab import LabRequest
 from horae.port import JobState, ObservedJob, attend
-from slurm_plugin import connect, versions
+from slurm_plugin import connect
+from slurm_plugin.clients import versions
 from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS
 from slurm_plugin.clients.sealed import PLAIN
 from slurm_plugin.lab.containers import ContainerSlurm
@@ -31,7 +32,7 @@ _JOB_KEYS = frozenset(
     """job_id array_job_id array_task_id array_task_string job_state state_reason state_description restart_cnt priority
     hold nodes tres_per_node tres_per_job node_count cpus tres_alloc_str tres_req_str comment admin_comment user_name
     user_id account qos partition name current_working_directory command standard_output dependency submit_time
-    eligible_time start_time end_time preempt_time time_limit exit_code features required_nodes""".split()
+    eligible_time start_time end_time preempt_time time_limit exit_code features required_nodes requeue""".split()
 )
 _NODE_KEYS = frozenset(
     """name gres gres_used state state_flags cpus alloc_cpus alloc_idle_cpus idle_cpus real_memory alloc_memory

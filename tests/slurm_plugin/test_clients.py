@@ -22,7 +22,7 @@ from slurm_plugin.clients.base import CannotSay, ClientAway, OneByOne, Operation
 from slurm_plugin.clients.command import scontrol
 from slurm_plugin.clients.command_reading import split_of
 from slurm_plugin.clients.pace import Pace, site_limit
-from slurm_plugin.clients.rest import body_of
+from slurm_plugin.clients.rest import RestClient, body_of
 from slurm_plugin.clients.rest_reading import exit_status, job_state, task_numbers
 from slurm_plugin.clients.routes import Batch, Routes
 from slurm_plugin.clients.tokens import FileTokens, ScontrolTokens
@@ -73,21 +73,25 @@ def test_each_operation_goes_by_the_first_that_can(pair: tuple[Scripted, Scripte
     assert (chosen[Operation.HOLD].client, chosen[Operation.HOLD].why) == ("command", "first has no hold")
 
 
-def test_a_completing_job_is_not_requeued_by_any_client(clock: Clock) -> None:
-    """26.05.4 mends a crash of slurmctld by that: a job that completes between the look and the write is left."""
+@pytest.mark.parametrize(("asked", "not_now"), [(requeue_hold, "COMPLETING"), (hold, "RUNNING")])
+def test_a_job_that_has_come_to_another_state_since_is_left_by_every_client(
+    clock: Clock, asked: Callable[[str], Write], not_now: str
+) -> None:
+    """A requeue of one that completes by now crashes slurmctld before 26.05.4; a hold of one that runs by now takes
+    its usage out of slurmdbd's reports."""
     stand = "JobId={} JobName=x\n   JobState={} Reason=None\n   Comment=   JobState=COMPLETING\n"
     for name in ("slurmrestd", "pyslurm", "command"):
         client, command = Scripted(name), Scripted("command", (Operation.FACTS,))
         for each in (client, command):
-            each.stand = {"1": stand.format(1, "COMPLETING"), "2": stand.format(2, "RUNNING"), "4": ""}
+            each.stand = {"1": stand.format(1, not_now), "2": stand.format(2, "PENDING"), "4": ""}
         routes = Routes([client, command], Pace(), {Operation.FACTS: ("command",)}, clock)
-        batches = [Batch((requeue_hold(job),), f"requeueing {job}") for job in ("1", "2", "4")]
+        batches = [Batch((asked(job),), f"asking {job}") for job in ("1", "2", "4")]
         errors = routes.write_each(batches)
         assert [type(error) for error in errors] == [TryLater, type(None), type(None)]
-        assert "completing" in str(errors[0])
-        assert [said for said in client.said if said != "standing"] == ["requeuehold 2 requeuehold 4"]
+        assert not_now.lower() in str(errors[0])
+        assert [said for said in client.said if said != "standing"] == [f"{asked('2')} {asked('4')}"]
         command.fails = client.fails = TryLater("slow")
-        assert [str(error) for error in routes.write_each(batches)] == ["slow"] * 3, "nobody is requeued unseen"
+        assert [str(error) for error in routes.write_each(batches)] == ["slow"] * 3, "nothing is written unseen"
 
 
 def test_a_client_that_is_away_is_left_alone_for_longer_and_longer(
@@ -132,7 +136,7 @@ def test_batches_go_step_by_step_together_and_the_first_that_fails_ends_only_its
     answers = routes.write_each([*starts, Batch((hold("5"),), "fence"), Batch((hold("6"), release("6")), "x")])
     assert answers == [None, refused, None, None, refused, None]
     assert first.said == ["update 1 update 2 update 3", "release 1 release 3 release 6"]
-    assert command.said == ["update 4_1", "hold 5 hold 6", "release 4_1"]
+    assert command.said == ["update 4_1", "standing", "hold 5 hold 6", "release 4_1"]
     assert routes.write_each([]) == []
 
 
@@ -313,6 +317,22 @@ def test_what_a_version_cannot_do_is_left_to_others() -> None:
     assert not old.fits(release("4_2")), "a task of an array"
     assert not old.fits(update("1", Change(node_list=()))), "an empty list clears nothing"
     assert old.fits(update("1", SHAPE))
+
+
+def test_an_update_that_slurm_makes_and_comments_on_is_made() -> None:
+    """26.05, of a job that its partition cannot hold now. What it says beside that is an error all the same."""
+    failed, sentence = "Job update requested failed", "Requested partition configuration not available now"
+    comment = {"description": failed, "error_number": 2015, "error": sentence, "source": "slurm_update_job2()"}
+
+    def told(*errors: dict[str, object]) -> RestClient:
+        body = {"errors": list(errors)}
+        return rest(serving("v0.0.45", then=lambda _: httpx.Response(422, json=body)))
+
+    told(comment).write([update("7", SHAPE)], "starting 7")
+    told({"description": sentence}).write([update("7", SHAPE)], "starting 7")
+    for others in ([{"error": "Access/permission denied"}], [{"error_number": 2015}], [comment, {}], ["what"]):
+        with pytest.raises(PortError):
+            told(*others).write([update("7", SHAPE)], "starting 7")  # type: ignore[arg-type]
 
 
 def test_an_upgraded_slurmrestd_is_asked_for_its_version_again() -> None:

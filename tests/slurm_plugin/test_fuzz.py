@@ -227,7 +227,9 @@ def _options(raw: bytes) -> object:
 MEMOS = _memo_lines()
 SQUEUE = [whole(RECORDED / release / "squeue.txt", JOB_FIELDS).encode() for release in ("22.05", "26.05")]
 SINFO = [whole(RECORDED / "24.11" / "sinfo.txt", NODE_FIELDS).encode()]
-SACCT = b"1|COMPLETED|0:0|10\n2|CANCELLED by 0|0:15|11\n3_4|OUT_OF_MEMORY|0:125|12\n"
+SACCT = (
+    b"1|COMPLETED|0:0|10|17|horae=n1,gpus=1\n2|CANCELLED by 0|0:15|11|18|\n3_4|OUT_OF_MEMORY|0:125|12|Unknown|seen\n"
+)
 MARKS = [
     b"\x1f",
     b"\x1e\n",

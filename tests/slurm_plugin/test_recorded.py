@@ -21,13 +21,13 @@ RELEASES = sorted(path.name for path in RECORDED.iterdir())
 BODIES = sorted(path.relative_to(RECORDED) for path in RECORDED.glob("*/rest-*.json"))
 FACTS: dict[str, dict[str, Any]] = {
     # name -> what any reader must say of that job
-    "running": {"state": "RUNNING", "nodes": ("n1", "n2"), "gpus_per_node": 2, "limit_s": 7200.0, "priority": 0},
+    "running": {"state": "RUNNING", "nodes": ("n1", "n2"), "gpus_per_node": 2, "limit_s": 7200.0, "held": False},
     "exited": {"state": "SPECIAL_EXIT", "reason": "JobHeldUser", "restarts": 1, "exit_code": 86, "nodes": ()},
     "done": {"state": "COMPLETED", "exit_code": 0, "nodes": ("n4",)},
     "failed": {"state": "FAILED", "exit_code": 7},
     "cancelled": {"state": "CANCELLED"},
-    "dependent": {"state": "PENDING", "dependency": "afterany:1(unfulfilled)", "priority": 0},
-    "held, 'quoted' \"é\"": {"state": "PENDING", "held": True, "limit_s": 5400.0, "uid": 2001, "user": "alice"},
+    "dependent": {"state": "PENDING", "dependency": "afterany:1(unfulfilled)", "reason": "Dependency"},
+    "held, 'quoted' \"é\"": {"state": "PENDING", "held": False, "limit_s": 5400.0, "uid": 2001, "user": "alice"},
     "blocked": {"state": "PENDING", "gpus_per_node": 4, "num_nodes": 1},
 }
 

@@ -173,13 +173,14 @@ def test_a_job_that_slurm_says_it_has_not_is_over_as_slurmdbd_tells(tmp_path: Pa
     """The control: what is gone is told, at once where slurmdbd knows, and not before it does."""
     site = Site(tmp_path)
     del site.slurm.jobs["1"], site.slurm.jobs["2"]
-    site.slurm.ended = {"1": "1|REQUEUED|0:0|7\n1|COMPLETED|0:0|9\n"}
+    site.slurm.ended = {"1": "1|REQUEUED|0:0|7|1699999200|horae=n1\n1|COMPLETED|0:0|9|1699999300|horae=n1\n"}
     seen = {each.id: each for each in attend(site.port).jobs}
     assert (seen["1.n1"].state, seen["1.n1"].exit_code) == (JobState.COMPLETED, 0)
+    assert seen["1.n1"].since_s == 1699999300.0, "not when it was asked about"
     assert "2.n2" not in seen
-    site.slurm.ended = {"2": "2|FAILED|7:0|11"}  # cut
+    site.slurm.ended = {"2": "2|FAILED|7:0|11|1699999300|horae=n2"}  # cut
     assert "2.n2" not in {each.id for each in attend(site.port).jobs}
-    site.slurm.ended = {"2": "2|FAILED|7:0|11\n"}
+    site.slurm.ended = {"2": "2|FAILED|7:0|11|Unknown|horae=n2\n"}
     seen = {each.id: each for each in attend(site.port).jobs}
     assert (seen["2.n2"].state, seen["2.n2"].exit_code) == (JobState.FAILED, 7)
     site.port.close()
@@ -188,10 +189,33 @@ def test_a_job_that_slurm_says_it_has_not_is_over_as_slurmdbd_tells(tmp_path: Pa
 def test_a_number_that_was_given_to_another_job_says_that_ours_is_gone(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.slurm.jobs["1"] = job(1, admin_comment="horae=other,gpus=1,nodes=1")
-    site.slurm.ended = {"1": "1|CANCELLED by 0|0:15|9\n"}
+    site.slurm.ended = {"1": "1|CANCELLED by 0|0:15|9|1699999300|horae=n1\n1|COMPLETED|0:0|12|1699999900|horae=other\n"}
     seen = {each.id: each.state for each in attend(site.port).jobs}
     assert seen["1.n1"] is JobState.CANCELLED
     assert seen["1.other"] is JobState.QUEUED
+    site.port.close()
+
+
+@pytest.mark.parametrize(
+    ("again", "same"),
+    [
+        ({}, True),
+        ({"RestartCnt": "1", "SubmitTime": "1700000200", "State": "SPECIAL_EXIT", "NodeList": ""}, True),
+        ({"SubmitTime": "1700000200"}, False),  # its number was given to another
+        ({"UserID": "1001", "UserName": "eve"}, False),
+    ],
+)
+def test_a_job_whose_mark_an_administrator_wrote_over_is_known_still(
+    tmp_path: Path, again: dict[str, str], same: bool
+) -> None:
+    """Else it would be told as failed while it runs, and between two shapes be held by nobody for ever."""
+    site = Site(tmp_path)
+    site.slurm.jobs["1"] |= {"admin_comment": "seen by the desk", **again}
+    for _ in range(2):
+        seen = attend(site.port)
+        assert ("1.n1" in {job.id for job in seen.jobs}) is same
+        assert any("AdminComment='horae=n1,gpus=1,nodes=1'" in note for note in seen.notes) is same
+    assert (site.port.start_many([("1.n1", {"n1": 1}, 2)]) == {}) is ("SPECIAL_EXIT" in again.values())
     site.port.close()
 
 

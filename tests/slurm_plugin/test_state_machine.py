@@ -10,6 +10,7 @@ import pytest
 
 from horae.arbiter.observe.model_key import model_key
 from horae.port import BlockKind, JobState
+from horae.spec import ENDS_STAY, STAYS
 from policy.model import Shape
 from slurm_plugin.clients.command import scontrol
 from slurm_plugin.jobs.record import Grant, Memo, Stop
@@ -329,6 +330,29 @@ def test_a_rigid_job_has_its_whole_limit_at_each_start() -> None:
     assert limit_of(memo, **{**PARKED, "restarts": 1, "eligible_s": NOW + 99}) == (3600.0, 3600.0)
 
 
+@pytest.mark.parametrize(
+    ("now", "state"),
+    [
+        ({"state": "TIMEOUT", "nodes": ("n1",), "start_s": NOW - 5000, "end_s": NOW - 4000}, "failed"),
+        ({"state": "SPECIAL_EXIT", "restarts": 1, "exit_status": 86 << 8, "submit_s": NOW - 4000}, "stopped"),
+        ({"restarts": 1, "submit_s": NOW - 4000}, "lost"),
+    ],
+)
+def test_what_left_while_nobody_looked_is_charged_until_then(now: dict[str, Any], state: str) -> None:
+    """Not the hour that the arbiter was away, neither to its tenant nor on its time limit."""
+    memo = Memo("7.abc", (replace(RAN, at_s=NOW - 5001, began_s=NOW - 5000),), limit_s=9000.0, state="running")
+    verdict = look(memo, **now)
+    assert verdict.job is not None
+    assert (verdict.job.state, verdict.job.since_s) == (JobState(state), NOW - 4000)
+    assert verdict.memo.used_s == 1000.0
+
+
+def test_a_stamp_of_an_earlier_start_says_nothing_of_this_one() -> None:
+    verdict = look(Memo("7.abc", (RAN,), state="running"), restarts=1, submit_s=NOW - 60)
+    assert verdict.job is not None
+    assert (verdict.job.since_s, verdict.memo.used_s) == (NOW, 50.0)
+
+
 def test_a_start_has_what_is_left_and_never_nothing() -> None:
     for used_s, minutes in ((0.0, 60), (601.0, 50), (3599.0, 1), (4000.0, 1)):
         assert left_min(Memo("7.abc", limit_s=3600.0, used_s=used_s)) == minutes
@@ -394,3 +418,32 @@ def test_a_limit_that_stands_already_is_not_written_again() -> None:
         change = start_writes(row, memo, GRANT)[0].change
         assert change is not None
         assert change.limit_min == written, (used_s, limit_s)
+
+
+@pytest.mark.parametrize(
+    ("tag", "requeue", "signalled_s"),
+    [(OWN, True, 0.0), (OWN, False, 0.0), (ROW.admin_comment, False, 0.0), (ROW.admin_comment, False, NOW - 70)],
+)
+def test_whose_start_is_its_last_is_asked_to_leave_by_nothing(tag: str, requeue: bool, signalled_s: float) -> None:
+    """Not by a stop that was meant to take back its grant either; nor by force, which Slurm would refuse."""
+    memo = Memo("7.abc", (GRANT,), stop=Stop(NOW - 71, 60, 0, signalled_s), state="starting")
+    verdict = look(memo, **RUNNING, admin_comment=tag, requeue=requeue, preempt_s=None)
+    assert shown(verdict) == (JobState.RUNNING, "")
+    assert verdict.memo.stop is None
+    assert shown(look(Memo("7.abc", (RAN,)), **RUNNING, admin_comment=tag, requeue=requeue, preempt_s=NOW + 20)) == (
+        JobState.RUNNING,
+        "",
+    )
+
+
+def test_an_elastic_job_that_slurm_may_not_start_again_is_planned_as_it_stands_and_told() -> None:
+    verdict = look(Memo("7.abc", (RAN,)), **RUNNING, requeue=False)
+    assert verdict.job is not None
+    assert verdict.job.spec is not None
+    assert not verdict.job.spec.elastic
+    assert "Requeue=0" in verdict.job.spec.extra[STAYS]
+    assert "scontrol update jobid=7 requeue=1" in verdict.job.spec.extra[ENDS_STAY]
+    ended = look(Memo("7.abc", (RAN,)), **{**ENDED, "exit_status": 86 << 8}, requeue=False)
+    assert shown(ended) == (JobState.FAILED, "")
+    assert ended.job is not None
+    assert "it checkpointed, and by Requeue=0" in ended.job.native

@@ -344,9 +344,9 @@ def test_looking_changes_nothing_and_shows_what_is_due(site: Site) -> None:
         assert {due.job for due in seen.due} == set(site.jobs)
         assert all(due.what for due in seen.due)
     assert site.port.follow_up([site.jobs[1]]) == {}
-    assert site.slurm.said == ["hold 2"]
+    assert site.slurm.said == ["standing", "hold 2"], "not without knowing that it still waits"
     assert site.port.follow_up([site.jobs[1]]) == {}
-    assert site.slurm.said == ["hold 2"], "once: the next look says whether it is due still"
+    assert site.slurm.said[2:] == [], "once: the next look says whether it is due still"
 
 
 def test_nothing_is_due_to_who_did_not_claim_the_cluster(site: Site) -> None:

@@ -239,6 +239,8 @@ HOUR = 3600.0
         ({"eligible_s": NOW - 5, "priority": 5}, None, True),  # it would start now
         ({"eligible_s": NOW + 365.9 * 86400, "priority": 5, "reason": "BeginTime"}, None, False),  # the module's
         ({"eligible_s": NOW + HOUR, "submit_s": NOW + HOUR - 366 * 86400, "priority": 5}, None, True),  # its, long ago
+        ({"eligible_s": NOW + 21, "restarts": 1, "priority": 5}, None, True),  # a requeue's
+        ({"eligible_s": NOW + HOUR, "restarts": 1, "priority": 5}, NOW + HOUR, False),  # an administrator's, after it
     ],
 )
 @pytest.mark.parametrize("own", ["", ",shape=own"])
@@ -248,7 +250,8 @@ def test_a_begin_time_that_an_administrator_gives_is_kept(
     row = replace(ROW, admin_comment=f"horae=abc,gpus=2,nodes=1{own}", **changes)
     verdict = judge(row, Memo("7.abc", held_s=1.0 if row.held else 0.0), FACTS, OPTIONS, NOW)
     assert begins_s(row, NOW) == said
-    assert (verdict.job is None) == (said is not None), "offered when it may start"
+    blocked = verdict.job is None or (verdict.job.blocked is not None and "not to begin" in verdict.job.blocked.text)
+    assert blocked == (said is not None), "offered when it may start"
     assert [write.verb for step in verdict.steps for write in step.writes] == ["hold"] * held
     last = original(row, NOW)[-1].change
     assert last is not None

@@ -15,6 +15,7 @@ from horae.arbiter.standing import movable
 from horae.config import Guards
 from horae.journal import JobRecord
 from horae.port import JobState
+from horae.spec import STAYS
 from policy.model import EMPTY, Allocation, Health, Job, NodeName, Seconds
 
 #: Iterations/s of a job on an allocation; None: not known.
@@ -57,7 +58,8 @@ def not_resumable(change: Reallocation) -> No | None:
         return None
     if trouble := change.record.checkpoint_trouble:
         return No(f"its checkpoints cannot be written: {trouble}")
-    what = "it has no checkpoint folder" if change.record.spec.checkpoint is None else "it is not elastic"
+    spec = change.record.spec
+    what = "it has no checkpoint folder" if spec.checkpoint is None else spec.extra.get(STAYS, "it is not elastic")
     return No(f"it cannot be stopped and resumed: {what}")
 
 
