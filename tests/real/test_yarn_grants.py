@@ -40,6 +40,8 @@ SETTINGS = {"yarn.node-labels.enabled": "true"}
 GANG_S = 60.0
 #: the bridge asks for the queues this often, and which nodes are kept once more when that is noted
 KNOWN_S = 25.0
+#: Nothing has changed for so long; application masters and nodes tell of themselves once a second.
+RESTS_S = 8.0
 ACTIVITIES = "/ws/v1/cluster/scheduler/activities"
 WORKER_MIB, WORKER_CPUS = 512, 1
 MOST = 75  #: per cent of either partition that our queue may hold
@@ -193,6 +195,7 @@ class Shop:
     def still(self) -> None:
         """Until who came has all that he will get: what he still asks for is what there is no room for."""
         seen: list[tuple[object, ...]] = []
+        changed_s = [0.0]
 
         def rests() -> bool:
             self.look()
@@ -203,8 +206,11 @@ class Shop:
                 for name, count in self.others.items()
             )
             used = tuple((each.gpus_used, each.memory_used_mib) for each in self.port.manager.nodes())
-            seen.append((asked, used, tuple(each.account.pending for each in apps.values())))
-            return asked and len(seen) > 40 and len(set(seen[-40:])) == 1
+            found = (asked, used, tuple(each.account.pending for each in apps.values()))
+            if seen[-1:] != [found]:
+                seen.append(found)
+                changed_s[0] = time.monotonic()
+            return asked and time.monotonic() - changed_s[0] > RESTS_S
 
         wait_for("who came has what he gets", rests, 300.0)
 
