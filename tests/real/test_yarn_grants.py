@@ -165,6 +165,7 @@ class Shop:
             self.somebody()  # nobody could know
         wait_for(f"{job} on {shape} stands or is given back", lambda: self._settled(job), 5 * GANG_S)
         now = self.job(job)
+        print(f"{self.granted}: {job} on {shape} is {now.state.value}", flush=True)
         if now.state is JobState.RUNNING:
             self.formed += 1
             return
