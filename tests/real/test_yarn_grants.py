@@ -38,8 +38,8 @@ FORMED = 0.6
 LABEL, LABELLED = "k80s", "n3"
 SETTINGS = {"yarn.node-labels.enabled": "true"}
 GANG_S = 60.0
-#: the bridge asks for the queues this often, and which nodes are kept once more when that is noted
-KNOWN_S = 25.0
+#: the bridge asks which nodes are kept once more so long after that is noted
+KNOWN_S = 6.0
 #: Nothing has changed for so long; application masters and nodes tell of themselves once a second.
 RESTS_S = 8.0
 ACTIVITIES = "/ws/v1/cluster/scheduler/activities"
@@ -147,6 +147,7 @@ class Shop:
         self.still()
         reserved = self.reserved()
         if reserved:
+            self.port._observer.limits.forget()  # it asks every 20 s, and what it asks for then is not older
             known_s = time.monotonic() + KNOWN_S
             wait_for("the bridge has asked which nodes are kept", lambda: self.look() > known_s)
         kept = self.kept() if reserved else frozenset[str]()
