@@ -33,6 +33,7 @@ def facts(found: Translation) -> dict[str, Any]:
         "queue": job["extra"].get("yarn.queue"),
         "memory_mib": job["memory_per_gpu"] * max(gpus // workers, 1) >> 20,
         "command": job["command"][-1],
+        "service": service,
         "files": [each["dest_file"] for each in service.get("configuration", {}).get("files", ())],
         "idle": {line.option for line in found.lines if line.fate is Fate.NOTHING},
     }
@@ -52,5 +53,5 @@ def test_each_becomes_what_its_label_says(number: int, tmp_path: Path) -> None:
     made = facts(translate(words, "ann"))
     assert made["env"].items() >= sample.get("env", {}).items()
     assert made["idle"] >= set(sample.get("idle", ()))
-    for name in ("gpus", "workers", "queue", "memory_mib", "command", "files"):
+    for name in ("gpus", "workers", "queue", "memory_mib", "command", "files", "service"):
         assert name not in sample or made[name] == sample[name], (name, made[name])
