@@ -11,8 +11,10 @@ import itertools
 import os
 import re
 import shutil
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -70,6 +72,23 @@ def cluster_of(
             pytest.skip(f"no private Hadoop here: {error}")
         made[name] = lab
     return made[name]
+
+
+@contextmanager
+def ends_without_a_trace(lab: PrivateHadoop) -> Iterator[None]:
+    """The lab is taken down behind this, and leaves its logs alone: no process, nothing in the temporary folder."""
+    shared = Path(tempfile.gettempdir())
+    before = {each.name for each in shared.iterdir()}
+    try:
+        yield
+    finally:
+        lab.down()
+    assert not list(processes_of(f"{lab.folder}/"))
+    assert {each.name for each in lab.folder.iterdir()} <= {"log"}
+    # Others may make files there at the same time: by Java's names, and by Hadoop's.
+    ours = ("jetty-", "libleveldbjni", "libnetty", "hsperfdata", "hadoop-", "Jetty_")
+    left = {each.name for each in shared.iterdir() if each.name.startswith(ours)} - before
+    assert not left
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from horae.lab import LabRequest, default_folder
 from horae.port import FixConfiguration, JobState
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
-from tests.real.hadoop import YarnHarness
+from tests.real.hadoop import YarnHarness, ends_without_a_trace
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab import settings
 from yarn_bridge.lab.private import PrivateHadoop
@@ -41,17 +41,14 @@ def harness(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterato
         }
 
     lab = PrivateHadoop(tmp_path_factory.mktemp("hadoopdoas-"), default_folder() / "hadoop")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ends_without_a_trace(lab):
         patch.setattr(settings, "_core", with_filter)
-        try:
-            lab.up(LabRequest(name="doas", nodes=2, gpus=(("v100", 2), ("v100", 2))))
-            lab._change("/user/alice", "MKDIRS", permission="755")
-            lab._change("/user/alice", "SETOWNER", owner="alice")
-            made = ActingHarness(lab, tmp_path)
-            yield made
-            made.end()
-        finally:
-            lab.down()
+        lab.up(LabRequest(name="doas", nodes=2, gpus=(("v100", 2), ("v100", 2))))
+        lab._change("/user/alice", "MKDIRS", permission="755")
+        lab._change("/user/alice", "SETOWNER", owner="alice")
+        made = ActingHarness(lab, tmp_path)
+        yield made
+        made.end()
 
 
 def test_a_job_is_its_owners_and_nobody_elses(harness: ActingHarness) -> None:

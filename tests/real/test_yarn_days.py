@@ -7,9 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import requests
 
 from horae.lab import processes
-from horae.port import BlockKind, JobState, PortError, TryLater, attend
+from horae.port import BlockKind, JobState, ObservedJob, PortError, TryLater, attend
 from policy.model import Health, Pinning
 from tests.contract.driver import Driver
 from tests.real import books
@@ -24,6 +25,7 @@ from tests.real.hadoop import (
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.services import definition_path
+from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 from yarn_bridge.options import parse_options
 
@@ -48,6 +50,7 @@ def test_one_job_through_many_deaths(cluster: Driver, harness: YarnHarness) -> N
     job = cluster.running("survivor", allocation=cluster.spread(1))
     cluster.wait_progress(job, 15)  # far enough for a periodic checkpoint
     kept = workers(port, job)
+    leads_both_ways(harness, port, cluster.job(job))
 
     # Its application master: the workers live on, and the next one can be asked to flex.
     (app,) = [each.id for each in port.manager.apps(states=("RUNNING",))]
@@ -87,6 +90,19 @@ def test_one_job_through_many_deaths(cluster: Driver, harness: YarnHarness) -> N
     assert (stopped.exit_code, stopped.epoch) == (86, 2)
     assert stopped.checkpoint is not None
     assert stopped.checkpoint.epoch == 2
+
+
+def leads_both_ways(harness: YarnHarness, port: YarnCluster, job: ObservedJob) -> None:
+    """A job says where the ResourceManager's page of it is; that page and YARN's own account of it name the job."""
+    name = service_name(job.id)
+    page = job.native.partition(", ")[2]
+    assert page.startswith(str(harness.lab.facts()["resource_manager"][0]))
+    found = requests.get(page, params={"user.name": "root"}, timeout=60)
+    assert found.status_code == 200
+    assert name in found.text
+    assert job.id in name
+    told = port.services.http.ask("GET", f"/app/v1/services/{name}", owner="horae").check("reading the service")
+    assert f"horae explain {job.id}" in told.data["description"]
 
 
 def test_orphans_of_a_lost_node_write_nothing_and_end(cluster: Driver, harness: YarnHarness) -> None:

@@ -187,6 +187,7 @@ class MemoryYarn:
         self.accessible = list[str]()  #: labels of the partitions that the queue is let into
         self.nameless: set[str] = set()  #: nodes that do not tell their names
         self.lag: Counter[str] = Counter()  #: GPUs that nodes still show as used
+        self.ending: Counter[str] = Counter()  #: of those, containers of ours that end
         self.failed = ""  #: why the application of the last service failed
 
     # the ResourceManager
@@ -232,8 +233,9 @@ class MemoryYarn:
             NodeReport(f"{name}:1", name, "/r", "LOST" if name == self.down else "RUNNING", "", 4,
                        used[name] + self.lag[name], 8, self.foreign_cpus, 65536, self.foreign_mib,
                        self.labels.get(name, ()),
-                       {"nm.yarn.io/host": "" if name in self.nameless else name, "nm.yarn.io/gpukind": "V100"})
-            for name in self.hosts
+                       {"nm.yarn.io/host": "" if name in self.nameless else name, "nm.yarn.io/gpukind": "V100"},
+                       tags={f"w{index}": used[name] + self.ending[name]})
+            for index, name in enumerate(self.hosts)
         ]  # fmt: skip
 
     def apps(self, queue: str = "", **_: Any) -> list[App]:

@@ -48,6 +48,26 @@ def test_a_strangers_gpu_is_not_offered_when_our_job_has_left(site: Site) -> Non
     site.port.start("job", {"n1": 3}, 2)
 
 
+@pytest.mark.parametrize("ending", [0, 1, 3])
+def test_what_a_stranger_takes_the_moment_that_our_gang_ends_is_his(site: Site, ending: int) -> None:
+    """All three that our job had are used when it has stopped: by its own containers, as many as still end, or by
+    somebody who came. For ten seconds all of them were believed ours, and offered."""
+    names = site.running({"n1": 3})
+    site.port.checkpoint_and_stop("job", 5.0)
+    site.acknowledge(names, 1, "stopped", 86, 1.0)
+    site.yarn.lag["n1"], site.yarn.ending["n1"] = 3, ending
+    for _ in range(3):
+        site.now_s += 1.0
+        found = attend(site.port)
+    assert found.jobs[0].state is JobState.STOPPED
+    assert found.nodes[0].foreign == 3 - ending
+    site.port.submit("next", replace(SPEC, name="next"))
+    if ending < 3:
+        with pytest.raises(TryLater):
+            site.port.start("next", {"n1": 2 + ending}, 1)
+    site.port.start("next", {"n1": 1 + ending}, 1)
+
+
 def test_a_stranger_who_leaves_meanwhile_is_seen_once_all_is_settled(site: Site) -> None:
     site.yarn.lag["n1"] = A_STRANGERS
     attend(site.port)

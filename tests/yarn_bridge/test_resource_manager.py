@@ -71,7 +71,7 @@ def test_a_lost_node_keeps_its_size_and_attributes(connected: Connected) -> None
     here, lost = rm.nodes()
     assert (lost.host, lost.state, lost.gpus, lost.http) == ("gpu-b", "LOST", 4, "")
     assert lost.attributes == {"nm.yarn.io/gpukind": "K80", "nm.yarn.io/host": "gpu-b"}
-    assert (here.gpus, here.gpus_used, here.cpus_used) == (4, 3, 4)
+    assert (here.gpus, here.gpus_used, here.cpus_used, here.tags) == (4, 3, 4, {"on-a": 3})
 
 
 def test_applications(connected: Connected) -> None:

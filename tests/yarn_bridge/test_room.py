@@ -243,7 +243,7 @@ def test_never_more_than_the_limit_and_never_less_than_can_be(
 
 def test_gpus_that_were_given_back_are_free_though_their_node_has_not_told_yet(site: Site) -> None:
     names = site.running({"n1": 3})
-    site.yarn.lag["n1"] = 3  # what the node will show when the service has none any more
+    site.yarn.lag["n1"] = site.yarn.ending["n1"] = 3  # what the node will show when the service has none any more
     site.port.checkpoint_and_stop("job", 5.0)
     site.acknowledge(names, 1, "stopped", 86, 1.0)
     for _ in range(3):
@@ -281,7 +281,7 @@ def test_what_a_resize_gave_back_is_free_though_its_node_has_not_told_yet(site: 
     names = site.running({"n1": 3})
     site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
     site.acknowledge(names, 1, "stopped", 86, 1.0)
-    site.yarn.lag["n1"] = 2  # what the node will show when two of the three have gone
+    site.yarn.lag["n1"] = site.yarn.ending["n1"] = 2  # what the node will show when two of the three have gone
     for _ in range(3):
         site.now_s += 1.0
         assert [each.foreign for each in attend(site.port).nodes] == [0, 0]

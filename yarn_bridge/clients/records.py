@@ -59,6 +59,8 @@ class NodeReport:
     health_report: str = ""
     gpu_name: str = GPU  #: the resource that its GPUs are
     gpu_others: tuple[str, ...] = ()  #: further ones, which are not counted: a node has one type
+    tags: Mapping[str, int] = field(default_factory=lambda: EMPTY)  #: by tag, the containers that the node has, those
+    #: too that are given back and have not ended there yet
 
     @property
     def gpu_type(self) -> str:
@@ -264,6 +266,10 @@ def node_report(value: Mapping[str, Any]) -> NodeReport:
         health_report=str(value.get("healthReport") or ""),
         gpu_name=gpu,
         gpu_others=() if gpu == GPU else tuple(names[1:]),
+        tags={
+            str(each["allocationTag"]): int(each["allocationsCount"])
+            for each in many((value.get("allocationTags") or {}).get("allocationTagInfo"))
+        },
     )
 
 

@@ -7,7 +7,7 @@ was right by what could be known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from horae.port import JobId, backoff_s
@@ -15,7 +15,7 @@ from horae.spec import JobSpec
 from policy.model import EMPTY, Gpus, Health, Node
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.shapes import queue_of, worker_size
+from yarn_bridge.jobs.shapes import queue_of, tag_of, worker_size
 from yarn_bridge.options import BY_QUEUE, Options
 
 #: how long a GPU that a gang did not get is not offered, for the first time; twice as long each next time
@@ -53,6 +53,16 @@ def held_by(
             cpus = at.cpus + workers * size.cpus
             memory_mib = at.memory_mib + workers * size.memory_mib
             found[name] = Held(at.gpus + gpus, cpus, memory_mib)
+    return found
+
+
+def standing(records: Iterable[Record], holds: Mapping[JobId, Mapping[str, Gpus]]) -> dict[tuple[str, str], int]:
+    """By node and tag, the most workers that these jobs have there. `holds`: as in `held_by`."""
+    found: dict[tuple[str, str], int] = {}
+    for record in records:
+        for node, gpus in holds.get(record.job, record.held).items():
+            at = (node, tag_of(record, node))
+            found[at] = found.get(at, 0) + gpus // record.each
     return found
 
 

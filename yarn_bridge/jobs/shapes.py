@@ -24,7 +24,7 @@ from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation
 from yarn_bridge.clients.records import GPU, gpus_in
 from yarn_bridge.jobs.record import Record
-from yarn_bridge.options import BY_QUEUE, Options
+from yarn_bridge.options import BY_QUEUE, SERVICES, Options
 
 JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@=-]{0,199}")
 SDK = "horae.pyz"
@@ -109,6 +109,11 @@ def counts(record: Record, allocation: Allocation, components: Sequence[tuple[st
     if ANYWHERE in known:
         return {known[ANYWHERE]: sum(allocation.values()) // record.each}
     return {name: int(allocation.get(node, 0)) // record.each for node, name in listed}
+
+
+def tag_of(record: Record, node: str) -> str:
+    """What YARN counts a job's containers on this node by; "" where they are not counted apart."""
+    return dict(record.components).get(node, "") if record.runtime == SERVICES else ""
 
 
 def covers(components: Sequence[tuple[str, str]], allocation: Allocation) -> bool:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from yarn_bridge.clients.records import GPU, gpus_in
 from yarn_bridge.submarine.given import Given
 
-GPU, FPGA = "yarn.io/gpu", "yarn.io/fpga"
+FPGA = "yarn.io/fpga"
 _SHORT = {"gpu": GPU, "fpga": FPGA}
 _PAIR = re.compile(r"(?P<key>[^=\s]+)=(?P<number>[0-9]+)\s?(?P<unit>[A-Za-z]*)")
 _EXAMPLE = "write memory=4G,vcores=2,gpu=1"
@@ -53,6 +54,8 @@ def parse(given: Given) -> Resources:
         if not found.get(key):
             raise given.bad(f"says no {key}", f"add {'memory=4G' if key == 'memory' else 'vcores=1'}")
     gpus = found.pop(GPU, 0)
+    if uncounted := sorted(name for name in found if gpus_in({name: 1})):
+        raise given.bad(f"{uncounted[0]} is a GPU that nobody would count", "write gpu=1, and --gpu_type for its type")
     return Resources(found.pop("memory"), found.pop("vcores"), gpus, found)
 
 

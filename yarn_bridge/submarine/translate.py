@@ -25,6 +25,8 @@ from yarn_bridge.submarine.table import FRAMEWORKS, Fate
 from yarn_bridge.submarine.values import Localization, LocalPolicy
 
 _LEAVABLE = ("tensorboard", "quicklink")
+#: options whose value names something
+_NAMES = ("docker_image", "queue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class _Job:
         self.unseen: list[str] = []  #: of what the servers asked for and do not get
         self.strict = wanted.has("strict")
         self.framework = self._framework()
+        self._leave_out_empty()
         self._refusals()
         self._strays()
         self.name = wanted.need("name", "a job has a name").value
@@ -127,6 +130,15 @@ class _Job:
                 raise item.bad(f"is refused: {self._why(kind)}", f"take --strict out, or add --without {kind}")
             if kind == "quicklink" or kind in self.left_out or not self.wanted.has("tensorboard"):
                 self.notes[item.option.name] = f"no effect: {self._why(kind)}"
+
+    def _leave_out_empty(self) -> None:
+        """An image or a queue without a name, as a script writes whose variable is not set: YARN would take it for one
+        that is called so."""
+        for item in [each for each in self.wanted if each.option.name.endswith(_NAMES) and not each.value.strip()]:
+            if self.strict:
+                raise item.bad("is empty", "name one, or take it out")
+            self.wanted.items.remove(item)
+            self.wanted.idle.append((item.field, item.value, "no effect: it is empty"))
 
     def _strays(self) -> None:
         for word, error in self.wanted.strays:

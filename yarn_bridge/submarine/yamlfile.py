@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
 from policy.model import BadInput
+from policy.text import yaml12
 from policy.text.textform import Document, load_file
 from yarn_bridge.submarine.given import Given, Wanted
 from yarn_bridge.submarine.table import BY_NAME, OPTIONS, Takes, yaml_place
@@ -26,6 +27,18 @@ _PLACES = {
     for _snake in [re.sub(r"[A-Z]", lambda m: "_" + m.group().lower(), yaml_place(option))]
 }
 _SECTIONS = ("spec", "configs", "scheduling", "roles", "security", "tensor_board")
+
+
+class _Texts(yaml12.Loader):
+    """Every scalar as it is written, whatever it is called; aliases and merges (`<<`) as YAML has them."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {"<": yaml12.Loader.yaml_implicit_resolvers["<"]}
+
+
+for _kind in ("bool", "float", "int", "null", "timestamp"):
+    _Texts.add_constructor(f"tag:yaml.org,2002:{_kind}", _Texts.construct_scalar)
+
+
 #: Read by the original and never used: said, not obeyed.
 _JOB_TYPE = ("spec", "job_type")
 _UNUSED = ("localizations", "mounts")
@@ -39,7 +52,7 @@ def read(path: str, wanted: Wanted) -> dict[str, dict[str, str]]:
             "is not a Submarine file", where=document.where, remedy="it has the sections spec, configs and roles"
         )
     # The same text again, every scalar as it is written.
-    tree = yaml.load(document.text, Loader=yaml.BaseLoader)
+    tree = yaml.load(document.text, Loader=_Texts)
     role_env: dict[str, dict[str, str]] = {}
     _walk(document, tree, (), (), wanted, role_env)
     for section in ("spec", "configs", "roles"):

@@ -26,7 +26,7 @@ from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import arrived, lost_nodes, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.room import Held, Holding, Lessons, held_by, holdings, worker_of
+from yarn_bridge.jobs.room import Held, Lessons, held_by, holdings, standing, worker_of
 from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
 from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
@@ -181,10 +181,13 @@ class Observer:
         known = [(seen.record, seen.spec) for seen in mine]
         told = holdings(known, self._options, self.least_mib)
         held = held_by(known, self._options, self.least_mib)
-        came = held_by(known, self._options, self.least_mib, self._came(mine))
+        here = self._came(mine)
+        came = held_by(known, self._options, self.least_mib, here)
         labels = any(each.labels for each in reports)
         self.limits.look(told, held, labels, self._clock())
-        offer = self.offers.of(reports, self._known_gpus, self._ours(told, held, came), self._reach(reports))
+        stands = standing([each.record for each in mine], here)
+        ours = Ours(told, held, came, stands, self._unsettled(mine), self._begins())
+        offer = self.offers.of(reports, self._known_gpus, ours, self._reach(reports))
         self.nodes = offer.nodes
         return Observation(
             now_s=self._clock(),
@@ -361,18 +364,21 @@ class Observer:
         listed_last = self._apps[0] >= self._told[0]
         return {each.record.job: each.holds for each in jobs if listed_last or each.record.phase is not Phase.FORMING}
 
-    def _ours(self, told: Sequence[Holding], held: Mapping[str, Held], came: Mapping[str, Held]) -> Ours:
-        running = self._running()
+    def _unsettled(self, jobs: Sequence[Seen]) -> set[str]:
+        """Nodes that may not have told yet of all that comes to these jobs, or goes."""
         now_s = self._clock()
-        records = [seen.record for seen in self.jobs.values()]
         moving = [
-            each
-            for each in records
-            if each.phase not in _RESTS or (each.phase is Phase.OPEN and now_s - each.since_s < _TELLS_S)
+            each.record
+            for each in jobs
+            if each.record.phase not in _RESTS
+            or (each.record.phase is Phase.OPEN and now_s - each.record.since_s < _TELLS_S)
         ]
-        unsettled = {node for each in moving if not each.released for node in each.claims}
-        begins = any(_needs_master(each.record, each.application in running) for each in self.jobs.values())
-        return Ours(told, held, came, unsettled, begins)
+        return {node for each in moving for node in each.claims}
+
+    def _begins(self) -> bool:
+        """Whether a job is to have an application master, and YARN has placed none."""
+        running = self._running()
+        return any(_needs_master(each.record, each.application in running) for each in self.jobs.values())
 
     def _refresh(self) -> list[str]:
         """Read again what changed in HDFS since the last round; complaints."""

@@ -113,7 +113,7 @@ class Steps:
         seen.doubtful = True
         self._files.keep(record, aloud=aloud)
         seen.doubtful = False
-        self._observer.offers.given_back(seen.holds, record.held)
+        self._observer.offers.given_back(seen.record, seen.holds, record.held)
         seen.came = seen.came if record.phase is Phase.CLEARING else None
         # Who begins to wait for newcomers asks for other files; what a new epoch's workers say changes the stamp.
         seen.unread = seen.unread or (awaits(record) and not awaits(seen.record))
@@ -159,7 +159,7 @@ class Steps:
         if seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING:
             # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with
             # what the next step makes of it, which often is that its gang stands.
-            self._observer.offers.given_back(seen.record.held, record.held)
+            self._observer.offers.given_back(seen.record, seen.record.held, record.held)
             seen.record = record
             seen.unread = True
             seen.unwritten = True
