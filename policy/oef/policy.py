@@ -87,7 +87,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     real = whole(ideal, deviation, gpus, _smallest(kinds), _largest_demand(kinds))
     want = {r: {t: x + deviation.get(r, {}).get(t, 0.0) for t, x in row.items()} for r, row in ideal.items()}
     picks = _pick(kinds, want, real, context)
-    _place(placer, picks, sorted(jobs, key=_starved))
+    _place(placer, picks, sorted(jobs, key=_starved), could)
     allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
     return Proposal(
         allocation=allocation,
@@ -236,8 +236,9 @@ def _span(job: Job, gpus: dict[GpuType, Gpus], left: dict[GpuType, int], context
             left[t] -= extra
 
 
-def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job]) -> None:
-    """Place the picks, jobs with more workers first; then waiting jobs take what is left over, then jobs grow."""
+def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job], could: Could) -> None:
+    """Place the picks, jobs with more workers first; then waiting jobs take what is left over, then jobs grow. A job
+    that could not start anew (its nodes drain) has no part in the shares, and keeps what the picks leave it."""
     for job, gpus in sorted(picks, key=lambda p: (-sum(p[1].values()), p[0].order)):
         if job.name in placer.taken:  # its round is not over
             continue
@@ -246,7 +247,11 @@ def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job]) -> No
             _largest(placer, job, job.gpus.at_most(gpus[first]), first)
     for job in starved:
         if job.name not in placer.taken:
-            placer.drop(job)
+            stay = None if could(job) else placer.keep(job)
+            if stay:
+                placer.take(job, stay)
+            else:
+                placer.drop(job)
     fill(placer, starved)
 
 

@@ -100,8 +100,10 @@ def _waits(this: Round, app: str, job: Job, numbers: dict[str, Any], speeds: Thr
     if code is Code.WAITS_GANG:
         base = shared.waits(job, code, job.gpus.min, placer)
         return Reason(_left(job, code), base.text, {**base.numbers, **numbers}, base.change)
-    rho = numbers["rho"]
+    rho, whose = numbers["rho"], "its rho" if app == job.name else f"the rho of its app {app}"
+    change = f"{whose} grows as it waits: it bids in a later round, or gets what others leave before"
     if app in this.bidders:
+        change = f"other apps that end, or time: {change}"
         won = numbers["won"]
         text = (
             f"won {shared.gpus(won)} and paid them back (c = {numbers['kept_fraction']:.3g})"
@@ -112,7 +114,7 @@ def _waits(this: Round, app: str, job: Job, numbers: dict[str, Any], speeds: Thr
         text = f"{len(this.bidders)} of {len(this.standings)} apps are worse off and bid; rho is {_said(rho)}"
         if standing.waited_s:
             text += f" after {standing.waited_s:g} s of waiting"
-    return Reason(_left(job, Code.WAITS_TURN), text, numbers, "its rho grows as it waits: it bids in a later round")
+    return Reason(_left(job, Code.WAITS_TURN), text, numbers, change)
 
 
 def _left(job: Job, code: Code = Code.WAITS_TURN) -> Code:

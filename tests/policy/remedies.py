@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from policy.decide import decide
-from policy.model import Decision, GpuRange, GpuType, Job, Node, Reason, Snapshot
+from policy.model import Decision, GpuRange, GpuType, Health, Job, Node, Reason, Snapshot
 from policy.throughput import Throughput
 from tests.policy.rounds import play
 
@@ -37,6 +37,7 @@ class Then:
     policy: str
     options: Mapping[str, Any] = field(default_factory=dict)
     rounds: int = 0
+    bids: bool = False  #: what was promised is its app's: a part in an auction, which may be lost, or GPUs
 
 
 Deed = Callable[[Case], Iterator[Then]]
@@ -53,10 +54,12 @@ def carried_out(snapshot: Snapshot, policy: str, job: Job, reason: Reason, *, ho
 def seen(then: Then, job: Job, before: Decision) -> bool:
     """Whether it runs, or one that the policy owes more has what came free, or another cause holds it now."""
     if then.rounds:
-        return play(then.snapshot, then.policy, then.rounds, QUANTUM_S, works=True).ran[job.name] > 0
+        served = play(then.snapshot, then.policy, then.rounds, QUANTUM_S, works=True)
+        mine = [j.name for j in then.snapshot.jobs if j.app == job.app] if then.bids else [job.name]
+        return any(served.ran[name] > 0 for name in mine) or (then.bids and job.name in served.bid)
     after = decide(then.snapshot, then.policy, then.options, 0, 20.0)
-    runs = bool(after.allocation[job.name])
-    return runs or total(after) > total(before) or _cause(after, job) != _cause(before, job)
+    runs, nodes = bool(after.allocation[job.name]), then.snapshot.cluster.nodes
+    return runs or _in_use(after, nodes) > _in_use(before, nodes) or _cause(after, job) != _cause(before, job)
 
 
 def served_otherwise(then: Then, job: Job, snapshot: Snapshot, before: Decision) -> bool:
@@ -79,6 +82,12 @@ def _cause(decision: Decision, job: Job) -> str:
 
 def total(decision: Decision) -> int:
     return sum(sum(place.values()) for place in decision.allocation.values())
+
+
+def _in_use(decision: Decision, nodes: Sequence[Node]) -> int:
+    """GPUs of nodes that take new jobs: who leaves a draining one for what came free is served by it too."""
+    up = {node.name for node in nodes if node.health is Health.UP}
+    return sum(gpus for place in decision.allocation.values() for node, gpus in place.items() if node in up)
 
 
 def _more(snapshot: Snapshot, gpu_type: GpuType, gpus: int) -> Snapshot:
@@ -168,6 +177,15 @@ def _time(case: Case) -> Iterator[Then]:
     yield Then(case.snapshot, case.policy, rounds=2 * ROUNDS)  # where many take turns, more than once round
 
 
+def _bids_later(case: Case) -> Iterator[Then]:
+    yield from (replace(then, bids=True) for then in _time(case))
+
+
+def _others_end_or_it_bids(case: Case) -> Iterator[Then]:
+    yield from _all_others_end(case)
+    yield from _bids_later(case)
+
+
 def _speed(case: Case) -> Iterator[Then]:
     stated = {case.snapshot.cluster.gpu_types[0]: {1: 1.0, case.job.gpus.min: float(case.job.gpus.min)}}
     yield Then(_instead(case, replace(case.job, throughput=stated)), case.policy)
@@ -180,7 +198,7 @@ def _overtaking(case: Case) -> Iterator[Then]:
 
 def _of_its_app(case: Case) -> Iterator[Then]:
     mine = lambda job: job.app == case.job.app and job.name != case.job.name  # noqa: E731
-    yield Then(_without(case.snapshot, mine), case.policy, rounds=ROUNDS)
+    yield Then(_without(case.snapshot, mine), case.policy, rounds=2 * ROUNDS)  # it stands in turns as an app
 
 
 def _shorter(case: Case) -> Iterator[Then]:
@@ -201,6 +219,10 @@ def _nothing(_: Case) -> Iterator[Then]:
     yield from ()  # what is infeasible has a test of its own
 
 
+RHO = (
+    r"(?:its rho|the rho of its app \S+) grows as it waits: it bids in a later round, or gets what others leave before"
+)
+
 DEEDS: Mapping[str, Deed] = {
     r"(\d+) GPUs?(?: of ([\w, ]+))? more that come free": _gpus_come,
     r"GPUs that come free on the same nodes or of the same type": _gang_comes,
@@ -212,7 +234,8 @@ DEEDS: Mapping[str, Deed] = {
     r"more tickets for (\w+), or fewer jobs on .*": _tickets,
     r"a larger weight of (\w+), or fewer tenants": _larger_weight,
     r"a job ahead of it that completes its unit or ends|the next rounds": _time,
-    r"its rho grows as it waits: it bids in a later round": _time,
+    RHO: _bids_later,
+    rf"other apps that end, or time: {RHO}": _others_end_or_it_bids,
     r"jobs of the app that end, or more GPUs for it": _of_its_app,
     r"the next leases end at ([\d.e+]+) s": _leases_end,
     r"the others reaching the end of the phase": _all_others_end,

@@ -14,6 +14,7 @@ class Served:
     ran: dict[str, float]  #: part of the rounds in which each job ran
     gpus: dict[tuple[str, str], float]  #: mean GPUs by (tenant, type)
     last: Decision
+    bid: frozenset[str]  #: jobs whose app bid in an auction after the first round
 
 
 def play(
@@ -31,8 +32,11 @@ def play(
     ran = dict.fromkeys((j.name for j in snapshot.jobs), 0)
     gpus: dict[tuple[str, str], float] = {}
     decision: Decision | None = None
-    for _ in range(rounds):
+    bid: set[str] = set()
+    for number in range(rounds):
         decision = decide(snapshot, policy, options, seed)
+        if number:
+            bid.update(name for name, reason in decision.reasons.items() if reason.numbers.get("bid"))
         jobs = []
         for job in snapshot.jobs:
             allocation, attained = decision.allocation[job.name], dict(job.attained)
@@ -45,7 +49,7 @@ def play(
         now = snapshot.now_s + quantum_s
         snapshot = replace(snapshot, jobs=tuple(jobs), state=decision.state, now_s=now)
     assert decision is not None
-    return Served({j: n / rounds for j, n in ran.items()}, gpus, decision)
+    return Served({j: n / rounds for j, n in ran.items()}, gpus, decision, frozenset(bid))
 
 
 def _worked(job: Job, speeds: Throughput, seconds: float) -> Job:

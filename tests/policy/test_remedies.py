@@ -71,6 +71,8 @@ def test_what_would_change_it_does(snapshot: Snapshot, policy: str) -> None:
         (3032, 12),
         (5022, 10),
         (271606, 9),  # a gang of 8 that no type holds on equal parts of nodes has no time on any
+        (271622, 11),  # its app has GPUs soon, other jobs of the app run on them
+        (281600, 2),  # it runs where its nodes drain: it could not start anew, and keeps what it has
     ],
 )
 def test_on_crowded_clusters_what_would_change_it_does(seed: int, jobs: int) -> None:
