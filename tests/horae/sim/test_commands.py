@@ -74,8 +74,10 @@ def test_what_a_trace_asks_and_the_cluster_lacks_is_told_by_its_line_or_left_out
     code, _, err = said(capsys, *words)
     assert (code, f"{trace}:4: model: job c: no table has this model" in err, "nets@gavel" in err) == (3, True, True)
     Path(trace).write_text(text)
-    code, out, _ = said(capsys, *words, "--skip-bad")
-    assert json.loads(out)["skipped"] == {"malformed": 0, "too large": 1, "unknown model": 1}
+    for more in ((), ("--engine", "arbiter", "--faults", "all")):
+        code, out, err = said(capsys, *words, "--skip-bad", *more)
+        assert json.loads(out)["skipped"] == {"malformed": 0, "too large": 1, "unknown model": 1}
+        assert [line.partition(": job")[0] for line in err.splitlines()] == [f"{trace}:3: gpus", f"{trace}:4: model"]
 
 
 @pytest.mark.parametrize(
