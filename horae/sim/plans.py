@@ -40,6 +40,11 @@ class Plan:
     def __hash__(self) -> int:
         return hash((self.trace, self.cluster, self.policy, self.seed))
 
+    def files(self) -> list[Path]:
+        """Those that it reads."""
+        named = (self.trace, Path(self.cluster), None if self.throughputs is None else Path(self.throughputs))
+        return [path for path in named if path is not None and path.is_file()]
+
     def run(self, *, keep_changes: bool = False) -> tuple[Simulated, tuple[BadRow, ...]]:
         """The outcome, and the rows that were left out or are doubtful. `keep_changes`: who held how many GPUs when.
 
