@@ -8,7 +8,7 @@ from pathlib import Path
 
 from horae.sim.conditions.told import MOST_NOISE, Conditions, lies_of, slow_nodes
 from horae.sim.engine.asking import Settings
-from horae.sim.engine.cluster import cluster_of, pooled
+from horae.sim.engine.cluster import cluster_of, is_file, pooled
 from horae.sim.engine.simulation import Simulated, simulate
 from horae.sim.engine.workload import Table, tables
 from horae.sim.traces.model import BadRow, Trace
@@ -42,8 +42,7 @@ class Plan:
 
     def files(self) -> list[Path]:
         """Those that it reads."""
-        named = (self.trace, Path(self.cluster), None if self.throughputs is None else Path(self.throughputs))
-        return [path for path in named if path is not None and path.is_file()]
+        return [Path(name) for name in (str(self.trace), self.cluster, self.throughputs or "") if is_file(name)]
 
     def run(self, *, keep_changes: bool = False) -> tuple[Simulated, tuple[BadRow, ...]]:
         """The outcome, and the rows that were left out or are doubtful. `keep_changes`: who held how many GPUs when.
