@@ -60,6 +60,8 @@ def compare(
     from policy.catalogue import named
 
     names = [named(name.strip()).name for name in policies.split(",") if name.strip()]
+    if not names:
+        raise typer.BadParameter("names no policy; `horae policies` lists them", param_hint="--policies")
     plan = Plan(
         trace=trace,
         cluster=cluster,

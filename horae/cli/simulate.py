@@ -160,7 +160,7 @@ def simulate(
     if jobs_out is not None:
         with jobs_out.open("w", encoding="utf-8", newline="") as file:
             results.write_jobs(outcome, file)
-    for row in bad:
+    for row in (*bad, *outcome.unplayable):
         screen.note(f"{trace}:{row.line}: {row.column}: {row.what}: {row.value}")
     result = results.summary(outcome, time.perf_counter() - started)
     if misfortune is not None:

@@ -32,11 +32,11 @@ def each(plans: Sequence[Plan], folder: Path, address: str) -> Iterator[GridCell
     client = _client(Client, address)
     try:
         files = {
-            path: client.scatter(path.read_bytes(), hash=False) for path in {p for plan in plans for p in _of(plan)}
+            path: client.scatter(path.read_bytes(), hash=False) for path in {p for plan in plans for p in plan.files()}
         }
         futures = {}
         for plan in plans:
-            needed = [(path, files[path]) for path in _of(plan)]
+            needed = [(path, files[path]) for path in plan.files()]
             names, data = [path for path, _ in needed], [held for _, held in needed]
             futures[client.submit(played, plan, names, *data, pure=False)] = plan
         for future in as_completed(futures):
@@ -58,12 +58,6 @@ def _client(make: Any, address: str) -> Any:
         remedy = f"start some: dask worker {address}"
         raise BadInput("the Dask cluster has no worker", field="--dask", value=address, remedy=remedy) from error
     return client
-
-
-def _of(plan: Plan) -> list[Path]:
-    """Files that it reads."""
-    named = (plan.trace, Path(plan.cluster), None if plan.throughputs is None else Path(plan.throughputs))
-    return [path for path in named if path is not None and path.is_file()]
 
 
 def played(plan: Plan, names: Sequence[Path], *data: bytes) -> tuple[GridCell, dict[str, bytes]]:
@@ -93,6 +87,8 @@ def _found(plan: Plan, future: Any, folder: Path) -> GridCell:
     if future.status != "finished":
         return grids.GridCell(plan, error=f"its worker died or failed: {future.exception()}")
     cell, left = future.result()
+    if left:
+        grids.forget(plan, folder)
     for name, content in left.items():
         (folder / name).write_bytes(content)
     if cell.result is not None:

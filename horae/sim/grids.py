@@ -9,14 +9,18 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+from horae import __version__
 from horae.sim import results
 from horae.sim.engine.simulation import Simulated
 from horae.sim.plans import Plan
@@ -80,9 +84,10 @@ def _each(plans: Sequence[Plan], folder: Path, workers: int) -> Iterator[GridCel
     """As they are done. A process that dies takes its pool with it: what was not done is tried again, one at a time."""
     seen = set()
     try:
-        with ProcessPoolExecutor(min(workers, len(plans)) or 1) as pool:
-            for future in as_completed([pool.submit(cell, plan, folder) for plan in plans]):
-                found = future.result()
+        with ProcessPoolExecutor(min(workers, len(plans)) or 1, initializer=_end_with_parent) as pool:
+            futures = {pool.submit(cell, plan, folder): plan for plan in plans}
+            for future in as_completed(futures):
+                found = _found(futures[future], future)
                 seen.add(found.plan)
                 yield found
     except BrokenProcessPool:
@@ -93,10 +98,33 @@ def _each(plans: Sequence[Plan], folder: Path, workers: int) -> Iterator[GridCel
 
 def _alone(plan: Plan, folder: Path) -> GridCell:
     try:
-        with ProcessPoolExecutor(1) as pool:
-            return pool.submit(cell, plan, folder).result()
+        with ProcessPoolExecutor(1, initializer=_end_with_parent) as pool:
+            return _found(plan, pool.submit(cell, plan, folder))
     except BrokenProcessPool:
         return GridCell(plan, error="its process died: out of memory, perhaps")
+
+
+def _found(plan: Plan, future: Future[GridCell]) -> GridCell:
+    """Whatever became of it: memory that did not suffice, or a fault of ours, costs no other cell. Raises
+    BrokenProcessPool."""
+    failed = future.exception()
+    if failed is None:
+        return future.result()
+    if isinstance(failed, BrokenProcessPool):
+        raise failed
+    return GridCell(plan, error=f"{type(failed).__name__}: {failed}")
+
+
+def _end_with_parent() -> None:
+    """Of a worker. Whoever asked may be killed without a word: nobody plays on then, where a next one writes."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def cell(plan: Plan, folder: Path) -> GridCell:
@@ -108,11 +136,17 @@ def cell(plan: Plan, folder: Path) -> GridCell:
         return GridCell(plan, error=str(error))
     result = results.summary(outcome, time.perf_counter() - started)
     name = name_of(plan)
+    forget(plan, folder)
     with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
         results.write_jobs(outcome, file)
     _write_changes(outcome, folder / f"{name}.gpus.csv")
     keep(plan, result, folder)
     return GridCell(plan, result)
+
+
+def forget(plan: Plan, folder: Path) -> None:
+    """That a cell of its name is done: its files are about to be written, and may be those of another plan."""
+    (folder / f"{name_of(plan)}.json").unlink(missing_ok=True)
 
 
 def keep(plan: Plan, result: Mapping[str, Any], folder: Path) -> None:
@@ -136,18 +170,23 @@ def name_of(plan: Plan) -> str:
 
 
 def _known(plan: Plan, folder: Path) -> Mapping[str, Any] | None:
+    name = name_of(plan)
     try:
-        data = json.loads((folder / f"{name_of(plan)}.json").read_text(encoding="utf-8"))
+        data = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
-    result: Mapping[str, Any] | None = data["result"] if data.get("plan") == _plain(plan) else None
+    whole = (folder / f"{name}.csv").exists() and (folder / f"{name}.gpus.csv").exists()
+    if not whole or not isinstance(data, dict) or data.get("plan") != _plain(plan):
+        return None
+    result: Mapping[str, Any] = data["result"]
     return result
 
 
 def _plain(plan: Plan) -> Any:
-    """The plan, and which trace it was: its size and time of change."""
-    stat = plan.trace.stat()
-    return json.loads(json.dumps({**dataclasses.asdict(plan), "file": [stat.st_size, stat.st_mtime_ns]}, default=str))
+    """The plan, by which Horae, and which files it read: their sizes and times of change."""
+    stats = [path.stat() for path in plan.files()]
+    files = [[stat.st_size, stat.st_mtime_ns] for stat in stats]
+    return json.loads(json.dumps({**dataclasses.asdict(plan), "horae": __version__, "files": files}, default=str))
 
 
 def figures(found: GridCell) -> dict[str, float]:

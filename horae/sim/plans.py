@@ -8,7 +8,7 @@ from pathlib import Path
 
 from horae.sim.conditions.told import MOST_NOISE, Conditions, lies_of, slow_nodes
 from horae.sim.engine.asking import Settings
-from horae.sim.engine.cluster import cluster_of, pooled
+from horae.sim.engine.cluster import cluster_of, is_file, pooled
 from horae.sim.engine.simulation import Simulated, simulate
 from horae.sim.engine.workload import Table, tables
 from horae.sim.traces.model import BadRow, Trace
@@ -39,6 +39,10 @@ class Plan:
 
     def __hash__(self) -> int:
         return hash((self.trace, self.cluster, self.policy, self.seed))
+
+    def files(self) -> list[Path]:
+        """Those that it reads."""
+        return [Path(name) for name in (str(self.trace), self.cluster, self.throughputs or "") if is_file(name)]
 
     def run(self, *, keep_changes: bool = False) -> tuple[Simulated, tuple[BadRow, ...]]:
         """The outcome, and the rows that were left out or are doubtful. `keep_changes`: who held how many GPUs when.

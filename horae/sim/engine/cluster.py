@@ -20,7 +20,7 @@ def cluster_of(spec: str) -> Cluster:
     """The cluster of a `--cluster` value, types slowest first as they are written. Raises BadInput."""
     if not spec.strip():
         raise BadInput("names no cluster", field="--cluster", value=spec, remedy=REMEDY)
-    if ":" not in spec or Path(spec).exists():
+    if ":" not in spec or is_file(spec):
         return _from_file(spec)
     groups: list[dict[str, Any]] = []
     for number, part in enumerate(spec.split(","), 1):
@@ -35,6 +35,14 @@ def cluster_of(spec: str) -> Cluster:
         }
         groups.append(group | ({"racks": int(match["racks"])} if match["racks"] else {}))
     return _read(Document({"cluster": {"groups": groups}}, "--cluster"))
+
+
+def is_file(name: str) -> bool:
+    """Groups of many types are longer than a file's name may be, which is no error."""
+    try:
+        return Path(name).is_file()
+    except OSError:
+        return False
 
 
 def _from_file(path: str) -> Cluster:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from horae.sim.conditions.pace import Stragglers
 from horae.sim.conditions.sweeps import apps_of
@@ -14,9 +14,9 @@ from horae.sim.engine.fast import Fast
 from horae.sim.engine.moments import Engine, play
 from horae.sim.engine.order import short_cut
 from horae.sim.engine.restarts import constant, measured
-from horae.sim.engine.workload import Table, Workload, runs
+from horae.sim.engine.workload import LeftOut, Table, Workload, runs
 from horae.sim.engine.world import Change, RestartCost, SimulatedJob, SimulatedWorld
-from horae.sim.traces.model import Trace
+from horae.sim.traces.model import BadRow, Trace
 from policy.model import BadInput, Seconds
 from policy.throughput import Throughput
 
@@ -31,6 +31,7 @@ class Simulated:
     decide_seconds: Sequence[Seconds]
     skipped: Mapping[str, int] = field(default_factory=dict)
     changes: Sequence[Change] = ()
+    unplayable: Sequence[BadRow] = ()  #: rows that neither cluster nor tables can serve
 
 
 def simulate(
@@ -47,7 +48,7 @@ def simulate(
 
     Raises BadInput for a trace that the cluster or the tables cannot serve, PolicyFailed for a policy that fails."""
     speeds = Throughput(settings.cluster)
-    unplayable: Counter[str] = Counter()
+    unplayable: LeftOut = {}
     conditions = settings.conditions
     if conditions.slow is not None and settings.ideal:
         raise BadInput("--ideal has no nodes that could be slow", field="--stragglers", remedy="leave one of them out")
@@ -64,7 +65,9 @@ def simulate(
     if made is None:
         made = Fast(asked, world, shortcuts=shortcuts)
     rounds = play(settings, world, sorted(jobs, key=lambda run: run.plain.order), made)
-    return Simulated(settings, jobs, rounds, asked.seconds, left_out(trace, unplayable, skip_bad), changes)
+    return Simulated(
+        settings, jobs, rounds, asked.seconds, left_out(trace, unplayable, skip_bad), changes, rows_of(unplayable)
+    )
 
 
 def cost_of(settings: Settings) -> RestartCost:
@@ -74,6 +77,13 @@ def cost_of(settings: Settings) -> RestartCost:
     return measured(settings.seed) if settings.restart_s is None else constant(settings.restart_s)
 
 
-def left_out(trace: Trace, unplayable: Mapping[str, int], skip_bad: bool) -> dict[str, int]:
+def left_out(trace: Trace, unplayable: LeftOut, skip_bad: bool) -> dict[str, int]:
     """Rows that are not played, by why."""
-    return ({"malformed": 0} if skip_bad else {}) | trace.skipped() | dict(unplayable)
+    return (
+        ({"malformed": 0} if skip_bad else {}) | trace.skipped() | {why: len(rows) for why, rows in unplayable.items()}
+    )
+
+
+def rows_of(unplayable: LeftOut) -> list[BadRow]:
+    """In the order of lines."""
+    return sorted(chain.from_iterable(unplayable.values()), key=lambda row: row.line)

@@ -8,7 +8,6 @@ so that `duration x gpus` is its work. A job with one has the table's curves; `d
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from horae.sim.conditions.sweeps import ends_of, joined
 from horae.sim.conditions.told import TRUE, Conditions, told
 from horae.sim.engine.world import SimulatedJob
 from horae.sim.traces.malformed import ROW, Malformed
-from horae.sim.traces.model import Trace, TraceJob
+from horae.sim.traces.model import BadRow, Trace, TraceJob
 from horae.tables import names, table
 from policy import bounds
 from policy.model import BadInput, Cluster, GpuRange, GpuType, Job, Phase, Provenance, Slowdown, Work
@@ -176,9 +175,13 @@ class Workload:
         return found
 
 
-def runs(trace: Trace, workload: Workload, left_out: Counter[str] | None) -> list[SimulatedJob]:
+#: By why: rows of jobs that this cluster, or these tables, cannot serve.
+LeftOut = dict[str, list[BadRow]]
+
+
+def runs(trace: Trace, workload: Workload, left_out: LeftOut | None) -> list[SimulatedJob]:
     """All jobs in the trace's order. One whose smallest gang is larger than the cluster, or whose model no table has,
-    is refused by its line, or left out and counted by why where `left_out` is given. Raises BadInput."""
+    is refused by its line, or left out and noted by why where `left_out` is given. Raises BadInput."""
     out = []
     for job in trace.jobs:
         try:
@@ -186,13 +189,21 @@ def runs(trace: Trace, workload: Workload, left_out: Counter[str] | None) -> lis
         except BadInput as error:
             if left_out is None or not isinstance(error, Unplayable):
                 raise _by_line(trace, job, error) from error
-            left_out[error.reason] += 1
+            row = BadRow(job.line, _column(trace, error), _what(error), str(error.value))
+            left_out.setdefault(error.reason, []).append(row)
     return out
 
 
 def _by_line(trace: Trace, job: TraceJob, error: BadInput) -> BadInput:
     if not trace.where or not job.line:
         return error
-    what = f"{error.message}; {error.remedy}" if error.remedy else error.message
-    column = trace.columns.get(error.field, error.field)
-    return Malformed(trace.where, job.line, column, what, error.value, remedy=ROW)
+    return Malformed(trace.where, job.line, _column(trace, error), _what(error), error.value, remedy=ROW)
+
+
+def _column(trace: Trace, error: BadInput) -> str:
+    """In the words of the trace's form."""
+    return trace.columns.get(error.field, error.field)
+
+
+def _what(error: BadInput) -> str:
+    return f"{error.message}; {error.remedy}" if error.remedy else error.message

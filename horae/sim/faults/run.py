@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
@@ -11,8 +10,8 @@ from typing import Any
 
 from horae.sim.engine.arbiter import config_of
 from horae.sim.engine.asking import AskedPolicy, Settings
-from horae.sim.engine.simulation import Simulated, cost_of, left_out
-from horae.sim.engine.workload import Table, Workload, runs
+from horae.sim.engine.simulation import Simulated, cost_of, left_out, rows_of
+from horae.sim.engine.workload import LeftOut, Table, Workload, runs
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from horae.sim.faults.arbiter import BrokenRule
 from horae.sim.faults.days import RESTARTS_S, BadDays
@@ -55,8 +54,8 @@ class FaultyRun:
     rounds: Mapping[str, Seconds] = field(default_factory=lambda: ROUNDS)
     restarts_s: tuple[Seconds, Seconds] = RESTARTS_S
 
-    def _jobs(self, speeds: Throughput) -> tuple[Sequence[SimulatedJob], Counter[str]]:
-        unplayable: Counter[str] = Counter()
+    def _jobs(self, speeds: Throughput) -> tuple[Sequence[SimulatedJob], LeftOut]:
+        unplayable: LeftOut = {}
         workload = Workload(self.settings.cluster, speeds, self.table)
         return runs(self.trace, workload, unplayable if self.skip_bad else None), unplayable
 
@@ -88,7 +87,7 @@ class FaultyRun:
         except InvariantBroken as broken:
             found = broken
         skipped = left_out(self.trace, unplayable, self.skip_bad)
-        outcome = Simulated(self.settings, jobs, days.rounds, asked.seconds, skipped)
+        outcome = Simulated(self.settings, jobs, days.rounds, asked.seconds, skipped, unplayable=rows_of(unplayable))
         counts = {kind.value: days.hazards.counts[kind] for kind in FaultKind}
         return FaultyOutcome(outcome, counts, found, tuple(schedule))
 

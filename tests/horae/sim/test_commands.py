@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import pickle
+import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from horae.sim import grids
 from horae.sim.plans import Plan
 from tests.horae.sim.made import CLUSTER, said
+from tests.waiting import eventually
 
 JOBS = "job,submitted,duration,gpus\na,0,100,2\nb,10,50,4\nc,20,30,1\n"
 
@@ -74,8 +77,10 @@ def test_what_a_trace_asks_and_the_cluster_lacks_is_told_by_its_line_or_left_out
     code, _, err = said(capsys, *words)
     assert (code, f"{trace}:4: model: job c: no table has this model" in err, "nets@gavel" in err) == (3, True, True)
     Path(trace).write_text(text)
-    code, out, _ = said(capsys, *words, "--skip-bad")
-    assert json.loads(out)["skipped"] == {"malformed": 0, "too large": 1, "unknown model": 1}
+    for more in ((), ("--engine", "arbiter", "--faults", "all")):
+        code, out, err = said(capsys, *words, "--skip-bad", *more)
+        assert json.loads(out)["skipped"] == {"malformed": 0, "too large": 1, "unknown model": 1}
+        assert [line.partition(": job")[0] for line in err.splitlines()] == [f"{trace}:3: gpus", f"{trace}:4: model"]
 
 
 @pytest.mark.parametrize(
@@ -115,6 +120,66 @@ def test_a_cell_that_fails_loses_nothing_else(trace: str, tmp_path: Path) -> Non
     assert ("unheard" in found[0].error, found[1].error) == (True, "")
     grids.write(found, tmp_path / "all.csv")
     assert "unheard" in (tmp_path / "all.csv").read_text()
+
+
+def test_a_grid_that_is_killed_goes_on_and_leaves_nobody(trace: str, tmp_path: Path) -> None:
+    jobs = [f"{n},{10 * n},30,{n % 3 + 1}" for n in range(100)]
+    Path(trace).write_text("\n".join(["job,submitted,duration,gpus", *jobs, ""]))
+    folder = tmp_path / "grid"
+    words = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(main())", "compare", trace, *CLUSTER]
+    words += ["--policies", "fifo", "--seeds", "1..80", "--workers", "1", "--no-plots", "--out", str(folder)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert "done; 79 left" in running.stderr.readline()
+        players = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        running.kill()
+    assert players
+    eventually(lambda: not any(Path(f"/proc/{player}").exists() for player in players))
+    done = {path.stem for path in folder.glob("*.json")}
+    assert 1 <= len(done) < 80
+    plans = grids.cells(Plan(Path(trace), "v100:1x4", ""), ["fifo"], [1, 2, 80])
+    found = grids.run(plans, folder, 1)
+    assert {grids.name_of(one.plan) for one in found if one.known} == done & {grids.name_of(plan) for plan in plans}
+    for plan in plans:
+        grids.cell(plan, tmp_path)
+        name = f"{grids.name_of(plan)}.csv"
+        assert (folder / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_what_lies_in_the_folder_is_known_by_all_that_it_was_made_of(trace: str, tmp_path: Path) -> None:
+    speeds = tmp_path / "speeds.json"
+    speeds.write_text('{"m": {"v100": {"1": 1}}}')
+    first = Plan(Path(trace), "v100:1x4", "fifo", throughputs=str(speeds))
+
+    def known(plan: Plan) -> bool:
+        (found,) = grids.run([plan], tmp_path / "grid", 1)
+        return found.known
+
+    assert [known(first), known(first)] == [False, True]
+    speeds.write_text('{"m": {"v100": {"1": 2.5}}}')
+    assert not known(first)
+    (tmp_path / "grid" / "fifo-0.gpus.csv").unlink()
+    assert not known(first)
+    # Another plan of the same name that comes to its end only in part.
+    grids.forget(replace(first, ideal=True), tmp_path / "grid")
+    (tmp_path / "grid" / "fifo-0.csv").write_text("job,ten")
+    assert not known(first)
+    assert "a,default," in (tmp_path / "grid" / "fifo-0.csv").read_text()
+
+
+def test_a_cell_that_raises_what_nobody_expects_costs_no_other(
+    trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Plan.run
+
+    def short_of_memory(plan: Plan, **more: bool) -> object:
+        if plan.seed == 1:
+            raise MemoryError("no room")
+        return run(plan, **more)
+
+    monkeypatch.setattr(Plan, "run", short_of_memory)
+    found = grids.run(grids.cells(Plan(Path(trace), "v100:1x4", ""), ["fifo"], [0, 1, 2]), tmp_path, 1)
+    assert [one.error for one in found] == ["", "MemoryError: no room", ""]
 
 
 class _Cluster(types.ModuleType):
