@@ -46,3 +46,28 @@ def test_a_counter_whose_values_are_not_printed_yet_has_its_total() -> None:
     (run,) = read("\n".join(lines[:-2]) + "\n")
     assert run["iterations"]["total"] == 4000
     assert run["loss"]["last"][0] == 40
+
+
+def test_a_counter_alone_between_dashes_counts_the_values_below_it() -> None:
+    lines = [
+        "Namespace(batch_size=32, gpu=0, max_epoch=201)",
+        "pid: 1234",
+        "**** EPOCH 000 ****",
+        "2024-05-01 10:00:00.123456",
+    ]
+    for k in range(1, 9):
+        lines += [f" -- {10 * k:03} / 1234 --", f"mean loss: {falling(k):.6f}", f"segmentation accuracy: 0.5{k}1234"]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["epochs"]["iterations_per_epoch"] == 1234
+    assert run["iterations"]["total"] is None, "it is no end of the run"
+    assert run["loss"]["first"] == [10, pytest.approx(falling(1), abs=1e-6)]
+    assert (run["loss"]["n"], run["loss"]["last"][0]) == (8, 80)
+
+
+def test_an_epoch_lasts_as_the_stamps_of_epochs_say_where_nothing_else_is_told() -> None:
+    lines = [f"2024-05-01 10:{k:02}:{2 * k:02},500 INFO:Epoch {k}: Train Loss={falling(k):.4f}" for k in range(1, 9)]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["epoch_time"]["median"] == pytest.approx(62)
+    assert run["iteration_time"] is None
+    (few,) = read("\n".join(lines[:3]) + "\n")
+    assert few["epoch_time"] is None
