@@ -54,6 +54,7 @@ class Positions:
     #: epoch -> iterations before it; empty where the counter runs through
     before: dict[float, float] = field(default_factory=dict)
     passes: dict[int, float] = field(default_factory=dict)  #: line -> epoch, where no line tells one
+    unnamed: float = 0.0  #: the epoch of lines before the first that is told
 
     @classmethod
     def of(cls, run: Run) -> Positions:
@@ -64,7 +65,8 @@ class Positions:
             return cls("iteration")
         passes = _passes(counted)
         counted = [replace(p, epoch=passes.get(p.line, p.epoch)) for p in counted] if passes else counted
-        seen = _lengths(counted)
+        unnamed = _before_the_first(counted)
+        seen = _lengths(counted, unnamed)
         if run.iterations_per_epoch is None and not any(p.iterations for p in counted):
             # the last index seen is not the epoch's length: the next epoch's first must lie behind it
             room = _room(counted)
@@ -78,7 +80,7 @@ class Positions:
             before[epoch] = total
             total += seen[epoch]
             expected = epoch + 1
-        return cls("iteration", before, passes)
+        return cls("iteration", before, passes, unnamed)
 
     def __call__(self, p: Point) -> float | None:
         if self.axis == "epoch":
@@ -89,7 +91,13 @@ class Positions:
 
     def behind(self, epoch: float | None) -> float:
         """Iterations of the epochs before; 0 where the counter runs through."""
-        return self.before.get(_whole(epoch), 0.0)
+        return self.before.get(_whole(epoch, self.unnamed), 0.0)
+
+
+def _before_the_first(counted: Sequence[Point]) -> float:
+    """The epoch of lines that tell none: where an epoch is told behind its lines, the one before the first told."""
+    told = [p.epoch for p in counted if p.epoch is not None and p.kind is Kind.TRAIN]
+    return _whole(min(told, default=1.0)) - 1
 
 
 def _passes(counted: Sequence[Point]) -> dict[int, float]:
@@ -110,12 +118,12 @@ def _passes(counted: Sequence[Point]) -> dict[int, float]:
     return made
 
 
-def _lengths(counted: Sequence[Point]) -> dict[float, float]:
+def _lengths(counted: Sequence[Point], unnamed: float) -> dict[float, float]:
     """Epoch -> its iterations, as printed or as last seen."""
     seen: dict[float, float] = defaultdict(float)
     for p in counted:
         if p.iteration is not None:
-            epoch = _whole(p.epoch)
+            epoch = _whole(p.epoch, unnamed)
             seen[epoch] = max(seen[epoch], p.iterations or 0.0, p.iteration)
     return seen
 
@@ -140,8 +148,8 @@ def quantile(values: Iterable[float], q: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
 
 
-def _whole(epoch: float | None) -> float:
-    return 0.0 if epoch is None else float(int(epoch))
+def _whole(epoch: float | None, unnamed: float = 0.0) -> float:
+    return unnamed if epoch is None else float(int(epoch))
 
 
 def loss_curve(run: Run) -> Curve | None:
@@ -310,9 +318,20 @@ def accuracy_curve(run: Run) -> Curve | None:
     """Training accuracy: step lines before summaries of epochs; the first of a line (top-1 before top-5)."""
     for kind in (Kind.TRAIN, Kind.EPOCH):
         points = [p for p in run.points if p.kind is kind and p.accuracies and not p.redrawn]
+        if points and _are_several(run, points):
+            return None
         if points:
             return _named_curve(run, [(p, p.accuracies) for p in points])
     return None
+
+
+def _are_several(run: Run, points: Sequence[Point]) -> bool:
+    """Whether one process, which tells one loss of each position, tells several accuracies of most: of several heads
+    or data sets, and their mean was never printed."""
+    losing = Counter((p.epoch, p.iteration) for p in run.points if p.kind is points[0].kind and p.losses)
+    told = Counter((p.epoch, p.iteration) for p in points if p.rank is None and p.trial is None and not p.from_bar)
+    more = sum(losing[at] == 1 < n for at, n in told.items())
+    return (run.ranks or 1) <= 1 and 2 * more > len(told)
 
 
 def falls_together(accuracy: Curve | None, loss: Curve | None) -> bool:
@@ -379,16 +398,17 @@ def _held_out_positions(run: Run) -> dict[int, float | None]:
     """
     positions = Positions.of(run)
     last: float | None = None
+    stood: float | None = None  #: the same as the log prints it
     found: dict[int, float | None] = {}
     for p in run.points:
         if p.kind is not Kind.VALIDATION:
             at = positions(p)
-            last = at if at is not None else last
+            last, stood = (at, p.iteration) if at is not None else (last, stood)
             continue
         if positions.axis == "epoch":
             found[p.line] = p.epoch if p.epoch is not None else (0.0 if last is None else last)
-        elif p.iteration is not None and p.scope == "run":
-            found[p.line] = p.iteration + positions.behind(p.epoch)
+        elif p.iteration not in (None, stood) and p.scope == "run":
+            found[p.line] = (p.iteration or 0.0) + positions.behind(p.epoch)
         else:
             found[p.line] = last if last is not None else 0.0
     return found

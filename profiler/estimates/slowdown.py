@@ -12,6 +12,7 @@ S is at least 1, and across racks at least what it is within one.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -48,12 +49,14 @@ class Prior:
 
 @dataclass(slots=True)
 class Site:
-    """What a site has measured, by model key: a prior for models that are new."""
+    """What a site has measured, by model key: a prior for models that are new. However many keys a tenant makes up,
+    all of them together weigh as one."""
 
     #: key -> (parameters of the model or None, span -> (log S, its variance))
     known: dict[str, tuple[float | None, dict[Span, tuple[float, float]]]] = field(default_factory=dict)
+    tenants: dict[str, str] = field(default_factory=dict)  #: key -> who measured most of it
 
-    def learn(self, key: str, size: float | None, slowdown: Mapping[Span, Estimate]) -> None:
+    def learn(self, key: str, size: float | None, slowdown: Mapping[Span, Estimate], tenant: str) -> None:
         """Remember what was measured of a model; estimates that are priors themselves teach nothing."""
         measured: dict[Span, tuple[float, float]] = {
             span: (math.log(e.value), (math.log(e.interval[1] / e.interval[0]) / (2 * Z90)) ** 2)
@@ -62,17 +65,21 @@ class Site:
         }
         if measured:
             self.known[key] = (size, measured)
+            self.tenants[key] = tenant
 
     def prior(self, size: float | None, but: str = "") -> Prior:
-        """The prior for a model of `size` parameters: models alike in size count most, the paper's value as one."""
+        """The prior for a model of `size` parameters: models alike in size count most, each tenant as one, the
+        paper's value as one."""
         base = Prior.default()
         mean, sd = dict(base.mean), dict(base.sd)
         for span in (Span.RACK, Span.CLUSTER):
             rows = [(base.mean[span], TAU**2, 1.0)]
-            for key, (other, measured) in self.known.items():
-                if key != but and span in measured:
-                    value, variance = measured[span]
-                    rows.append((value, variance + (TAU / 2) ** 2, _alike(size, other)))
+            told = [key for key, (_, measured) in self.known.items() if key != but and span in measured]
+            votes = Counter(self.tenants[key] for key in told)
+            for key in told:
+                other, measured = self.known[key]
+                value, variance = measured[span]
+                rows.append((value, variance + (TAU / 2) ** 2, _alike(size, other) / votes[self.tenants[key]]))
             weights = np.array([w / v for _, v, w in rows])
             values = np.array([value for value, _, _ in rows])
             mean[span] = float(np.average(values, weights=weights))

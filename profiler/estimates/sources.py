@@ -309,15 +309,21 @@ def _lasting(points: Sequence[Point]) -> bool:
     return len(told) > 1 and max(told.values()) < LASTING * min(told.values())
 
 
-def epoch_refuted(run: Run, epoch: EpochTime) -> str:
-    """Why the stamps of the lines that sum up epochs do not allow a time of an epoch; "" where they do. What is no
-    quarter of the time between them is of something else, or in another unit."""
+def _between_epochs(run: Run) -> list[float]:
+    """Seconds an epoch by the stamps of the lines that sum up epochs; too few say nothing."""
     stamped = [
         (p.epoch, p.time_s) for p in run.points if p.kind is Kind.EPOCH and p.rank in (None, 0) and not p.redrawn
     ]
     known = [(e, t) for e, t in stamped if e is not None and t is not None]
     each = [(t - s) / (e - d) for (d, s), (e, t) in pairwise(known) if e > d and t > s]
-    if len(each) < FEWEST_EPOCHS:
+    return each if len(each) >= FEWEST_EPOCHS else []
+
+
+def epoch_refuted(run: Run, epoch: EpochTime) -> str:
+    """Why the stamps of the lines that sum up epochs do not allow a time of an epoch; "" where they do. What is no
+    quarter of the time between them is of something else, or in another unit."""
+    each = _between_epochs(run)
+    if not each:
         return ""
     between = median(each)
     if epoch.median <= LASTING * between + MINUTE_S and between <= PARTLY * epoch.median + MINUTE_S:
@@ -326,6 +332,8 @@ def epoch_refuted(run: Run, epoch: EpochTime) -> str:
 
 
 def epoch_time(run: Run) -> EpochTime | None:
-    """Median printed duration of an epoch."""
+    """Median printed duration of an epoch; by the stamps where the log tells of nothing but epochs."""
     durations = [seconds for seconds, _ in epoch_durations(run)]
+    if not durations and run.last_iteration is None:
+        durations = _between_epochs(run)
     return EpochTime(median=median(durations), n=len(durations)) if durations else None

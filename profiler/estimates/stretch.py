@@ -33,6 +33,7 @@ class Stretch:
     batch: float | None = None
     at_s: float = 0.0  #: when it was last measured
     start: int = 0  #: which start of the job
+    tenant: str = ""  #: whose job it is
 
     @property
     def place(self) -> tuple[str, int, Span]:

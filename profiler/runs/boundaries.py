@@ -72,6 +72,10 @@ class Boundaries:
     def banner(self) -> bool:
         return any(s.banner for s in self.starts)
 
+    def began_behind(self, line: int) -> bool:
+        """Whether a program started behind a line, and no point came since."""
+        return any(s.banner and s.line > line for s in self.starts)
+
     @property
     def resumed(self) -> bool:
         return any(s.resumed for s in self.starts)

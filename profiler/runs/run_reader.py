@@ -335,7 +335,7 @@ class Runs:
         epoch, iteration, at = run.announced or (*run.position, run.position_line)
         if plan.loss is not None and self._is_of_next(run, plan, line, at):
             return
-        if iteration is None or line - at > NEAR or self.bounds.banner:
+        if iteration is None or line - at > NEAR or self.bounds.began_behind(at):
             if plan.loss is not None and run.context is not None:
                 self._summary(plan, groups, line, redrawn, "epoch")
             return
@@ -396,8 +396,8 @@ class Runs:
         if run.announced is None and run.early is not None:
             run.below = line - run.early[1]
         run.announced = (self.bounds.epoch, values["iteration"], line)
-        if "iterations" in values:
-            self.bounds.stretch(line).facts.numbers["iterations"] = values["iterations"]
+        for what in {"iterations", "iterations_per_epoch"} & values.keys():
+            self.bounds.stretch(line).facts.numbers[what] = values[what]
 
     def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
         """What a run says of itself."""

@@ -1,6 +1,6 @@
 """How much of the excerpts is read right: programs beyond the 52 labelled logs.
 
-    python -m tests.profiler.others [--set NAME] [--json FILE] [--verbose] [--generic]
+    python -m tests.profiler.others [--set NAME] [--excerpts FOLDER] [--json FILE] [--verbose] [--generic]
 
 Counted is every field that a label tells. A run that was not found, or is one too many, has all its fields wrong.
 """
@@ -8,6 +8,7 @@ Counted is every field that a label tells. A run that was not found, or is one t
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +41,10 @@ MANNERS = Path(__file__).with_name("manners.yaml")
 MANNERS_HELD = Path(__file__).with_name("manners_held.yaml")
 FRAMEWORKS = Path(__file__).with_name("frameworks.yaml")
 FRAMEWORKS_HELD = Path(__file__).with_name("frameworks_held.yaml")
+FOUND = Path(__file__).with_name("found.yaml")
+FOUND_HELD = Path(__file__).with_name("found_held.yaml")
+#: Labels of excerpts whose text is not ours to keep: where each stands is told, a folder of NAME.log files is read.
+ELSEWHERE = {"found": FOUND, "found_held": FOUND_HELD}
 SETS = {
     **{"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD, "thin": THIN},
     **{"wordless": WORDLESS, "wordless_held": WORDLESS_HELD, "fresh": FRESH, "fresh_held": FRESH_HELD},
@@ -53,6 +58,17 @@ SETS = {
 def labelled(path: Path = OTHERS) -> list[dict[str, Any]]:
     loaded: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return loaded
+
+
+def with_text(entries: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """The entries with the text of NAME.log, which must be the text that was labelled."""
+    whole = []
+    for entry in entries:
+        text = (folder / f"{entry['name']}.log").read_bytes()
+        if hashlib.sha256(text).hexdigest() != entry["sha256"]:
+            raise SystemExit(f"{folder}/{entry['name']}.log: not the text that was labelled ({entry['source']})")
+        whole.append({**entry, "log": text})
+    return whole
 
 
 def leaves(want: Any, got: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
@@ -97,22 +113,22 @@ def judge(entry: dict[str, Any], runs: list[dict[str, Any]]) -> Tally:
     return tally
 
 
-def summaries(log: str, *, generic: bool = False) -> list[RunSummary]:
+def summaries(log: str | bytes, *, generic: bool = False) -> list[RunSummary]:
     from profiler.estimates.summary import summarise
     from profiler.rules.book import load
     from profiler.runs.reader import LogReader
 
     book = load()
     reader = LogReader(book.without(book.formats) if generic else book)
-    reader.feed(log.encode())
+    reader.feed(log.encode() if isinstance(log, str) else log)
     return [summarise(run) for run in reader.runs()]
 
 
-def read(log: str, *, generic: bool = False) -> list[dict[str, Any]]:
+def read(log: str | bytes, *, generic: bool = False) -> list[dict[str, Any]]:
     return [run.to_json() for run in summaries(log, generic=generic)]
 
 
-def tallies(entries: list[dict[str, Any]], reading: Callable[[str], list[dict[str, Any]]]) -> dict[str, Tally]:
+def tallies(entries: list[dict[str, Any]], reading: Callable[[Any], list[dict[str, Any]]]) -> dict[str, Tally]:
     return {entry["name"]: judge(entry, reading(entry["log"])) for entry in entries}
 
 
@@ -122,10 +138,15 @@ def main() -> int:
     parser.add_argument("--generic", action="store_true", help="no rules at all")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--only", default="")
-    parser.add_argument("--set", choices=SETS, default="others")
+    parser.add_argument("--set", choices=SETS | ELSEWHERE, default="others")
+    parser.add_argument("--excerpts", type=Path, help="the folder of NAME.log files of a set that has no text")
     options = parser.parse_args()
     total, whole = Tally(), 0
-    entries = [e for e in labelled(SETS[options.set]) if options.only in e["name"]]
+    entries = [e for e in labelled((SETS | ELSEWHERE)[options.set]) if options.only in e["name"]]
+    if options.set in ELSEWHERE:
+        if options.excerpts is None:
+            parser.error(f"--set {options.set} wants --excerpts FOLDER")
+        entries = with_text(entries, options.excerpts)
     found = tallies(entries, lambda log: read(log, generic=options.generic))
     for name, tally in found.items():
         total.add(tally)

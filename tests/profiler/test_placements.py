@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,10 +93,10 @@ def test_a_site_teaches_new_models_of_the_same_size() -> None:
     site = Site()
     for i in range(6):
         s = slowdown([stretch(0.1, job=f"a{i}"), stretch(0.2, span=Span.RACK, job=f"a{i}")])
-        site.learn(f"big-{i}", 1e9, s)
+        site.learn(f"big-{i}", 1e9, s, f"tenant-{i}")
     for i in range(6):
         s = slowdown([stretch(0.1, job=f"b{i}"), stretch(0.103, span=Span.RACK, job=f"b{i}")])
-        site.learn(f"small-{i}", 1e6, s)
+        site.learn(f"small-{i}", 1e6, s, f"tenant-{i}")
     big, small = slowdown([], site.prior(1e9)), slowdown([], site.prior(1e6))
     assert big[Span.RACK].value > 1.5
     assert small[Span.RACK].value < 1.2
@@ -103,9 +104,25 @@ def test_a_site_teaches_new_models_of_the_same_size() -> None:
     assert slowdown([], site.prior(None))[Span.RACK].value < big[Span.RACK].value
 
 
+def test_many_keys_of_one_tenant_teach_a_site_no_more_than_one() -> None:
+    def learnt(keys: int) -> float:
+        store = Store()
+        for i in range(3):
+            for span, seconds in ((Span.NODE, 0.1), (Span.RACK, 0.105)):
+                store.record(f"honest-{i}", replace(stretch(seconds, span=span, job=f"h{i}"), tenant=f"honest-{i}"))
+        for i in range(keys):
+            for span, seconds in ((Span.NODE, 0.1), (Span.RACK, 0.9)):
+                store.record(f"slow-{i}", replace(stretch(seconds, span=span, job=f"s{i}"), tenant="one"))
+        kept = Store.from_dict(store.to_dict())  # who measured it is kept
+        return kept.slowdown("new")[Span.RACK].value
+
+    assert learnt(1) > 1.05 * learnt(0)
+    assert learnt(100) == pytest.approx(learnt(1), rel=0.05)
+
+
 def test_priors_teach_nothing() -> None:
     site = Site()
-    site.learn("new", 1e8, slowdown([]))
+    site.learn("new", 1e8, slowdown([]), "one")
     assert site.known == {}
     assert site.prior(1e8).mean == pytest.approx(dict(Prior.default().mean))
 

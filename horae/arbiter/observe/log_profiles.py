@@ -78,6 +78,7 @@ class _Log:
     packed_s: Seconds = NEVER_S
     key: str = ""
     key_from: str = ""
+    tenant: str = ""
     epoch: int = 0  #: the start that `from_line` and `watched` belong to
     from_line: int = 0  #: lines up to here were written at another placement
     watched: tuple[Seconds, float] | None = None  #: (when, progress) at the first progress of this start
@@ -209,6 +210,7 @@ class LogProfiles:
     def _take_key(self, log: _Log, job: JobId, spec: JobSpec | None) -> None:
         """The key that its specification says now; what was kept under another one moves to it."""
         key = model_key(spec) if spec is not None else self.key_of(job)
+        log.tenant = (spec.tenant or spec.owner or "") if spec is not None else log.tenant
         if log.key and key != log.key:
             self.store.rename(log.key, key, job)
             log.key_from = "corrected"
@@ -280,7 +282,9 @@ class LogProfiles:
             return
         n, spread = run_numbers.samples(times) if verdict.claimed_used else (1, 0.1)
         gpu_type, gpus, span = place
-        stretch = Stretch(job.id, gpu_type, gpus, span, 1 / verdict.rate, n, spread, run.batch_size, now_s, job.epoch)
+        stretch = Stretch(
+            job.id, gpu_type, gpus, span, 1 / verdict.rate, n, spread, run.batch_size, now_s, job.epoch, log.tenant
+        )
         log.own[job.epoch, gpu_type, gpus, span] = stretch
         self.store.record(log.key, stretch)
 

@@ -157,6 +157,8 @@ def test_a_restarted_arbiter_goes_on_at_the_byte_where_it_stopped(via_journal: b
     assert after.rates["v100"][2] == pytest.approx(2.5, rel=0.03)
     assert len(after.loss) > len(found.loss) / 2
     assert after.loss[0][0] == found.loss[0][0]
+    told = again.store.profiles[again.key_of("j")].stretches.values()
+    assert {one.tenant for one in told} == {"alice"}, "who measured it counts once in the site's prior"
 
 
 def test_state_of_other_rules_is_read_again_from_the_start() -> None:

@@ -1,0 +1,73 @@
+"""Forms of logs that public repositories hold, with made-up values: what was read wrong of them at first."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.profiler.others import read
+
+
+def falling(i: int) -> float:
+    return 0.3 + 2 * math.exp(-i / 5) + 0.004 * math.sin(i * 2.7)
+
+
+def test_several_accuracies_of_one_position_have_no_mean() -> None:
+    """Heads of one network, each on a line of its own behind the loss; a number in their names is no value."""
+    lines = []
+    for k in range(8):
+        lines.append(f"Epoch: [3][{10 * k}/250]\tTime 1.2{k} (1.2{k})\tLoss {falling(k):.4f} ({falling(k):.4f})")
+        lines += [f"Prec@1 {head:>3} {50 + k}.{i}00 (49.{k}00)" for i, head in enumerate(("", "k", "0", "001", "05"))]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["accuracy"] is None
+    assert run["loss"]["n"] == 8
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_epoch_told_behind_its_batches_is_theirs(first: int) -> None:
+    lines = []
+    for epoch in range(3):
+        lines += [f"batch: {k}/800  loss: {falling(8 * epoch + k // 100):.4f}" for k in range(100, 801, 100)]
+        lines.append(f"Epoch [{epoch + first}]/[3] Training Phase Loss: {falling(8 * epoch + 4):.4f}")
+        lines.append(f"Epoch [{epoch + first}]/[3] Validation Phase Loss: {falling(8 * epoch + 3):.4f}")
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["loss"]["n"] == 24
+    assert run["loss"]["first"] == [100, pytest.approx(falling(1), abs=1e-4)]
+    assert run["loss"]["last"][0] == 2400
+    assert run["validation"]["loss"]["last"][0] == 2400
+
+
+def test_a_counter_whose_values_are_not_printed_yet_has_its_total() -> None:
+    lines = []
+    for k in range(1, 6):
+        lines.append(f"2024-05-01 10:00:{10 * k}.000\thost:0\tolmo.train:990\tINFO\t[step={10 * k}/4000,epoch=0]")
+        lines += [f"    train/CrossEntropyLoss={falling(k):.3f}", "    throughput/device/batches_per_second=1.0000"]
+    (run,) = read("\n".join(lines[:-2]) + "\n")
+    assert run["iterations"]["total"] == 4000
+    assert run["loss"]["last"][0] == 40
+
+
+def test_a_counter_alone_between_dashes_counts_the_values_below_it() -> None:
+    lines = [
+        "Namespace(batch_size=32, gpu=0, max_epoch=201)",
+        "pid: 1234",
+        "**** EPOCH 000 ****",
+        "2024-05-01 10:00:00.123456",
+    ]
+    for k in range(1, 9):
+        lines += [f" -- {10 * k:03} / 1234 --", f"mean loss: {falling(k):.6f}", f"segmentation accuracy: 0.5{k}1234"]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["epochs"]["iterations_per_epoch"] == 1234
+    assert run["iterations"]["total"] is None, "it is no end of the run"
+    assert run["loss"]["first"] == [10, pytest.approx(falling(1), abs=1e-6)]
+    assert (run["loss"]["n"], run["loss"]["last"][0]) == (8, 80)
+
+
+def test_an_epoch_lasts_as_the_stamps_of_epochs_say_where_nothing_else_is_told() -> None:
+    lines = [f"2024-05-01 10:{k:02}:{2 * k:02},500 INFO:Epoch {k}: Train Loss={falling(k):.4f}" for k in range(1, 9)]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["epoch_time"]["median"] == pytest.approx(62)
+    assert run["iteration_time"] is None
+    (few,) = read("\n".join(lines[:3]) + "\n")
+    assert few["epoch_time"] is None
