@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from horae.port import JobState, ObservedJob
 from slurm_plugin.jobs.record import Memo, Memories
+from slurm_plugin.jobs.state_machine import OVER
 from slurm_plugin.records import End
 
 FORGET_AFTER_S = 3600.0
@@ -20,7 +21,6 @@ FORGET_AFTER_S = 3600.0
 TELLS_WITHIN_S = 600.0
 _ASKED = 32  #: jobs a look that slurmctld is asked about one by one
 _ENDED = frozenset(state.value for state in JobState if state.ended)
-_WORDS = {"COMPLETED": JobState.COMPLETED, "CANCELLED": JobState.CANCELLED}
 #: ids -> what slurmdbd has of the end of each
 Ask = Callable[[Sequence[str]], Mapping[str, End]]
 #: ids -> {id: what slurmctld has of it, empty: nothing}
@@ -106,7 +106,7 @@ class Absent:
 
 def _ended(memories: Memories, memo: Memo, told: End, now_s: float) -> ObservedJob:
     word, code, at_s = told
-    state = _WORDS.get(word, JobState.CANCELLED if memo.cancelled else JobState.FAILED)
+    state = OVER.get(word, JobState.CANCELLED if memo.cancelled else JobState.FAILED)
     at_s = now_s if at_s is None else min(at_s, now_s)
     memories.put(replace(memo, state=state.value, since_s=at_s))
     epoch = max((grant.epoch for grant in memo.grants if grant.started), default=0)

@@ -350,12 +350,11 @@ class Observer:
 
     def _marked_still(self, rows: Sequence[JobRow]) -> Iterator[JobRow]:
         """With our mark also where an administrator's own words have taken its place since the last look."""
-        bare = {row.id for row in rows if tag_of(row) is None}
-        before = {row.id: row for row in self.rows.values() if row.id in bare and tag_of(row) is not None}
+        marked = {row.id: row for row in self.rows.values() if tag_of(row) is not None}
         self._bare.clear()
         for row in rows:
-            last = before.get(row.id)
-            if last is not None and _is_again(row, last):
+            last = marked.get(row.id)
+            if last is not None and tag_of(row) is None and _is_again(row, last):
                 self._bare.append(
                     f"{row.id}: its AdminComment was written over, and with it Horae's mark, which is known until the "
                     f"arbiter ends: `scontrol update jobid={row.id} AdminComment='{last.admin_comment}'`"

@@ -117,30 +117,29 @@ def _specification(
     row: JobRow, tag: Tag | None, gpus: Gpus, options: Options, user: UserWord | None, per_gpu: float | None
 ) -> JobSpec:
     tenant = shown({"account": row.account, "qos": row.qos}.get(options.tenants) or row.user)
-    nodes = max(tag.nodes or 1, 1) if tag else max(row.num_nodes, 1)
-    shape = own_shape(tag)
-    memory = tag.memory * nodes // gpus if tag and tag.memory else None
+    asked, word, shape = tag or Tag(""), user or UserWord(), own_shape(tag)
+    memory = asked.memory * max(asked.nodes or 1, 1) // gpus if asked.memory else None
     if tag is None:
         per_gpu = row.num_cpus / gpus
-    once = {} if user is None or not stays(row) else _once(row)
+    once = _once(row) if user is not None and stays(row) else {}
     return JobSpec(
         name=shown(row.name),
         command=(shown(row.command),) if row.command else (),
-        gpus=user.range(gpus) if user else GpuRange(gpus, gpus, gpus),
+        gpus=word.range(gpus) if user else GpuRange(gpus, gpus, gpus),
         owner=row.user,
         tenant=tenant,
-        app=(user.app if user and user.app else "") or f"{row.user}/{row.id.split('_')[0]}",
+        app=word.app or f"{row.user}/{row.id.split('_')[0]}",
         cwd=shown(row.cwd),
         elastic=user is not None and not once,
-        checkpoint=(user.checkpoint or shown(row.cwd)) if user else None,
-        gpu_types=(user.types if user and user.types else None) or (tag.types if tag else ()),
-        prefer_types=user.prefer if user else (),
-        forbid_types=user.forbid if user else (),
+        checkpoint=(word.checkpoint or shown(row.cwd)) if user else None,
+        gpu_types=word.types or asked.types,
+        prefer_types=word.prefer,
+        forbid_types=word.forbid,
         cpus_per_gpu=per_gpu,
         memory_per_gpu=memory if shape is None else None,
-        model=user.key if user else None,
-        iterations=user.iterations if user else None,
-        grace_s=(user.grace_s if user and user.grace_s else 60.0),
+        model=word.key,
+        iterations=word.iterations,
+        grace_s=word.grace_s or 60.0,
         shape=shape,
         extra={"slurm_job": row.id, "partition": row.partition, OWN_PROFILE: row.id, **once},
     )

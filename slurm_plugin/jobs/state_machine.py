@@ -50,6 +50,8 @@ from slurm_plugin.records import Facts, JobRow, fold
 from slurm_plugin.writes import Change, Write, requeue_hold, update
 
 CHECKPOINTED = 86
+#: the others that are over have failed
+OVER = {"COMPLETED": JobState.COMPLETED, "CANCELLED": JobState.CANCELLED}
 _ON_NODES = frozenset({"running", "stopping", "starting"})
 _LOST = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "LAUNCH_FAILED", "REVOKED"})
 _LIMIT = re.compile(
@@ -114,8 +116,7 @@ def judge(
     if state is JobState.QUEUED and (why := _not_yet(row, now_s)):
         return Judgement(None, memo, steps, f"{row.id} {why}")
     if memo.state != state.value:
-        left = not state.holds and memo.state in _ON_NODES
-        memo = replace(memo, state=state.value, since_s=_left_s(row, memo, now_s) if left else now_s)
+        memo = replace(memo, state=state.value, since_s=now_s if state.holds else _left_s(row, memo, now_s))
     note = changed_by_hand(row, memo)
     try:
         spec = specification(row, tag, gpus, options, facts.default_cpus)
@@ -140,7 +141,7 @@ def judge(
 def _native(row: JobRow) -> str:
     """Slurm's own word; and why one that left as it was asked to is over all the same."""
     word = row.state + (f" ({row.reason})" if row.reason else "")
-    lost = row.state == "FAILED" and row.exit_code == CHECKPOINTED and not row.requeue
+    lost = (row.state, row.exit_code, row.requeue) == ("FAILED", CHECKPOINTED, False)
     return f"{word}: it checkpointed, and by Requeue=0 Slurm may not start it again" if lost else word
 
 
@@ -305,10 +306,8 @@ def _granted(
 def _final(
     row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float, lived: Callable[[], bool]
 ) -> tuple[JobState, Memo, tuple[Step, ...]]:
-    if row.state == "CANCELLED":
-        return JobState.CANCELLED, memo, ()
-    if row.state == "COMPLETED":
-        return JobState.COMPLETED, memo, ()
+    if row.state in OVER:
+        return OVER[row.state], memo, ()
     if stays(row) or row.state in {"TIMEOUT", "DEADLINE"}:
         return JobState.FAILED, memo, ()  # its end is what it is in any partition
     young = now_s - (row.end_s or now_s) < facts.min_job_age_s

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from horae.lab import LabRequest
-from horae.port import BlockKind, JobState, attend
+from horae.port import BlockKind, JobState, Never, attend
 from policy.model import BadInput, Health
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.lab.private import PrivateSlurm
@@ -178,3 +179,36 @@ def test_a_number_that_slurm_gives_out_again_is_another_job(lab: PrivateSlurm, p
     port.start(again, {"n2": 1}, 1)
     wait_for("it runs", lambda: state(port, again) is JobState.RUNNING)
     assert [each.id for each in attend(port).jobs if each.id.partition(".")[0] == number] == [again]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("where", ["raw", "dl"])
+def test_a_strangers_job_with_an_old_jobs_number_is_not_touched(
+    lab: PrivateSlurm, port: SlurmCluster, where: str
+) -> None:
+    """Slurm gave the number out again while nobody looked; the stranger's job has no mark at all."""
+    old, stays = (submitted(lab, port) for _ in range(2))
+    for job, node in ((old, "n1"), (stays, "n2")):
+        port.start(job, {node: 1}, 1)
+        wait_for("it runs", lambda job=job: state(port, job) is JobState.RUNNING)  # type: ignore[misc]
+    number = old.partition(".")[0]
+    lab.run(["scancel", number])
+    again = ""
+    while again != number:  # Slurm forgets an ended job within some seconds
+        if again:
+            lab.run(["scancel", again])
+        again = lab.submit("#!/bin/bash\nsleep 600\n", {}, [f"--partition={where}", "--output=/dev/null"])
+    lab.run(["scontrol", "update", f"jobid={number}", "Comment=horae:min=1"])
+
+    def told(job: str) -> list[JobState]:
+        return [each.state for each in attend(port).jobs if each.id == job]
+
+    wait_for("it runs", lambda: lab.run(["squeue", "-h", "-j", number, "-o", "%T"]).stdout.strip() == "RUNNING")
+    assert told(number) == [], "Slurm's own"
+    wait_for("ours is over", lambda: JobState.RUNNING not in told(old), 60)
+    for deed in (port.cancel, port.release, lambda job: port.checkpoint_and_stop(job, 5.0)):
+        with suppress(Never):
+            deed(old)
+    assert told(stays) == [JobState.RUNNING], "numbers come round past it"
+    assert lab.run(["squeue", "-h", "-j", number, "-o", "%T %k"]).stdout.strip() == "RUNNING horae:min=1"
+    lab.run(["scancel", number])
