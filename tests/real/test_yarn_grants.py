@@ -115,7 +115,7 @@ class Shop:
         if self.others and self.dice.random() < 0.5:
             gone = self.dice.choice(sorted(self.others))
             del self.others[gone]
-            self.port.services.destroy(gone, "horae")
+            patiently(lambda: self.port.services.destroy(gone, "horae"))
             return
         self.made += 1
         name = f"other-{self.made}-{self.dice.randrange(10**6)}"

@@ -22,6 +22,7 @@ from horae.port import BlockKind, JobState, PortError, attend
 from policy.model import Pinning
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour, starts_in, steps_in
+from tests.contract.waiting import patiently
 from tests.real.hadoop import (
     YarnHarness,
     hadoop_342,  # noqa: F401 - a fixture
@@ -210,7 +211,7 @@ def test_an_owner_whom_hdfs_does_not_let_in_is_told_so(harness: YarnHarness) -> 
 def test_another_queue_takes_its_share_back(strict: YarnHarness, turn: int) -> None:
     """Preempted by a plain application: the job loses its start, not its work, and goes on with what is left."""
     cluster, port = Driver(strict), bridge(strict)
-    port.manager.edit_scheduler(QueueEdits(update=HALF), "horae")
+    patiently(lambda: port.manager.edit_scheduler(QueueEdits(update=HALF), "horae"))
     job, name = cluster.running("squeezed", allocation=cluster.spread(2)), f"plain-{turn}"
     cluster.wait_progress(job, 15)
     plain(port, name, "root", "default", 2)
@@ -220,7 +221,7 @@ def test_another_queue_takes_its_share_back(strict: YarnHarness, turn: int) -> N
     assert lost.checkpoint.step >= 5
     assert dict(lost.allocation) == {}
     wait_for("the plain application has its GPUs", lambda: len(containers(port, name, "root")) == 2)
-    theirs = containers(port, name, "root")
+    theirs = patiently(lambda: containers(port, name, "root"))
     cluster.until("only its GPUs are held", lambda: sum(node.foreign for node in cluster.observe().nodes) == 2)
     left = {node.name: node.gpus - node.foreign for node in cluster.observe().nodes if node.gpus > node.foreign}
     with pytest.raises(PortError):
@@ -230,10 +231,10 @@ def test_another_queue_takes_its_share_back(strict: YarnHarness, turn: int) -> N
     cluster.until("it has started", lambda: len(cluster.starts(job)) == 2)
     assert cluster.starts(job)[1].step >= lost.checkpoint.step  # who was left may have written another one
     cluster.wait_progress(job, 5)
-    port.checkpoint_and_stop(job, 30.0)
+    patiently(lambda: port.checkpoint_and_stop(job, 30.0))
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
-    assert containers(port, name, "root") == theirs, "the plain application was never touched"
-    port.services.destroy(name, "root")
+    assert patiently(lambda: containers(port, name, "root")) == theirs, "the plain application was never touched"
+    patiently(lambda: port.services.destroy(name, "root"))
     cluster.until("it is gone", lambda: sum(node.foreign for node in cluster.observe().nodes) == 0)
     cluster.start(job, cluster.spread(2), 3)
     cluster.wait(job, JobState.RUNNING)

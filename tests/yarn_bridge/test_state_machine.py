@@ -172,6 +172,23 @@ def test_a_gang_that_has_all_its_containers_may_start_slowly() -> None:
     assert "YARN had given all of their containers" in found.record.blocked[1]
 
 
+def test_a_gang_is_given_its_time_from_when_its_application_master_begins() -> None:
+    """It took 50 of the 60 seconds to begin, YARN gave its worker a container 5 s later, and the node was blamed."""
+    forming, nobody = record(Phase.FORMING), service(containers="")
+    began = Facts(GANG_S + 1, app(0), nobody, True, began_s=GANG_S - 10)
+    assert step(forming, began) == Step(forming)
+    assert step(forming, replace(began, began_s=0.5)).record.phase is Phase.CLEARING, "a second sooner it had its time"
+    assert step(forming, replace(began, now_s=2 * GANG_S - 9)).record.phase is Phase.CLEARING
+    late = replace(began, began_s=2 * GANG_S - 1, now_s=2 * GANG_S + 1)
+    assert step(forming, late).record.phase is Phase.CLEARING, "twice its time is all there is"
+
+
+def test_containers_that_the_manager_counts_are_given_before_their_master_tells_of_them() -> None:
+    forming = record(Phase.FORMING)
+    assert step(forming, Facts(GANG_S + 1, app(2), service(containers="c1@n1"), True)) == Step(forming)
+    assert step(forming, Facts(GANG_S + 1, app(1), service(containers="c1@n1"), True)).record.phase is Phase.CLEARING
+
+
 def test_a_job_that_lost_a_worker_gets_a_new_service_and_one_on_slices_does_not() -> None:
     """Its application master asks for another one on the node, and never withdraws that."""
     gone = Facts(9.0, app(1), service(containers="c1@n1"), True, lost_nodes=frozenset({"n2"}))

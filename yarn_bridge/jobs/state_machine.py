@@ -68,6 +68,7 @@ class Facts:
     harm: str = ""  #: who pays for its application as long as that lives, however little it does
     last_words: str = ""  #: what YARN says of its application's end, where that is news
     hindered: str = ""  #: why its service could not be made, when that was tried last
+    began_s: float = 0.0  #: when its application master was first seen to run, or a daemon to answer again; 0: neither
     partitions: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: of nodes whose workers must ask for one
 
 
@@ -114,7 +115,7 @@ def next_step(record: Record, facts: Facts, retries: int, resumable: bool, grace
 def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
     if record.stop_s is not None:
         return _clear(record, facts, JobState.STOPPED, "asked to stop before its gang stood", epoch=record.granted)
-    late = bool(record.each) and facts.now_s - record.since_s > gang_s
+    late = bool(record.each) and _has_had_its_time(record, facts, gang_s)
     if not facts.service_read:
         return _give_back(record, facts, facts.unreadable) if late and facts.unreadable else Step(record)
     service = facts.service
@@ -145,13 +146,22 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         gone = tuple(sorted(set(facts.members) - {each.container for each in standing}))
         return Step(replace(opened, asked=False, stop_s=None), (Action(Verb.FORGET, names=gone),) if gone else ())
     if late:
-        given = _given(facts, not actions and len(living) == record.size)
+        # The ResourceManager knows of a container before the application master tells of it.
+        counted = 0 if facts.app is None else workers_of(record, facts.app)
+        given = _given(facts, not actions and record.size in (len(living), counted))
         if given and facts.now_s - record.since_s <= _SLOW_STARTS * gang_s:
             return Step(record)
         came = f"{len(standing)} of its {record.size} workers came within {gang_s:g} s"
         more = f", {_SLOW_STARTS:g} times that passed, and YARN had given {given}" if given else ""
         return _give_back(record, facts, came + more)
     return Step(record, actions)
+
+
+def _has_had_its_time(record: Record, facts: Facts, gang_s: float) -> bool:
+    """It is counted from when YARN could give it anything: once its application master has begun, which on a full
+    machine alone may take most of a minute, and the ResourceManager is back. No node is to blame for that."""
+    asked_s = max(record.since_s, facts.began_s)
+    return facts.now_s - asked_s > gang_s or facts.now_s - record.since_s > _SLOW_STARTS * gang_s
 
 
 def _given(facts: Facts, whole: bool) -> str:

@@ -27,6 +27,9 @@ _PLACES = {
     for _snake in [re.sub(r"[A-Z]", lambda m: "_" + m.group().lower(), yaml_place(option))]
 }
 _SECTIONS = ("spec", "configs", "scheduling", "roles", "security", "tensor_board")
+#: Read by the original and never used: said, not obeyed.
+_JOB_TYPE = ("spec", "job_type")
+_UNUSED = ("localizations", "mounts")
 
 
 class _Texts(yaml12.Loader):
@@ -37,11 +40,6 @@ class _Texts(yaml12.Loader):
 
 for _kind in ("bool", "float", "int", "null", "timestamp"):
     _Texts.add_constructor(f"tag:yaml.org,2002:{_kind}", _Texts.construct_scalar)
-
-
-#: Read by the original and never used: said, not obeyed.
-_JOB_TYPE = ("spec", "job_type")
-_UNUSED = ("localizations", "mounts")
 
 
 def read(path: str, wanted: Wanted) -> dict[str, dict[str, str]]:

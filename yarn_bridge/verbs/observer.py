@@ -421,6 +421,8 @@ class Observer:
         if seen.unread or self._clock() >= seen.again_s:
             self._read_words(seen)
         seen.application = seen.application if app is None else app.id
+        runs = app is not None and app.state == "RUNNING"
+        seen.began_s = (seen.began_s or self._clock()) if runs else 0.0
         life_s = self._token_life.seconds()
         pinned = bool(record.components) and ANYWHERE not in dict(record.components)
         harm = self.choice().harm if pinned else ""
@@ -435,6 +437,7 @@ class Observer:
             life_s,
             harm=harm,
             hindered=seen.hindered,
+            began_s=max(seen.began_s, self._back_s),
             partitions=self._executor.by_service.partitions,
         )
         if record.phase is Phase.FORMING:
@@ -503,7 +506,4 @@ class Observer:
     def next(self, seen: Seen, facts: Facts) -> Step:
         spec = seen.spec
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
-        # Its time to stand begins anew, once, when a daemon is back that nobody could ask: no node is blamed for that.
-        gang_s = self._options.gang_s
-        more_s = min(max(self._back_s - seen.record.since_s, 0.0), gang_s)
-        return next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, gang_s + more_s)
+        return next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)
