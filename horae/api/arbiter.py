@@ -32,6 +32,8 @@ from policy.text import instance
 
 #: Of a log's end, at most so many reads.
 PARTS = 16
+#: Ends of jobs that their output may explain.
+_READ = ("failed", "completed")
 
 
 class ArbiterBackend:
@@ -129,7 +131,7 @@ class ArbiterBackend:
         job = self._named(job)
         found, about = watch.explain(self._arbiter, job), self.job(job)
         causes = list(found.causes)
-        if reader is not None and about["state"] == "failed" and (told := self._ending(job, about, reader)):
+        if reader is not None and about["state"] in _READ and (told := self._ending(job, about, reader)):
             causes.insert(1, told)
         names = self._arbiter.view(lambda core: _names(core.ledger, found.ahead))
         return {

@@ -24,7 +24,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-File = Annotated[Path, typer.Argument(metavar="TRACE", help="The trace; gzip is told by its content.")]
+File = Annotated[
+    Path, typer.Argument(metavar="TRACE", help="The trace, `-`: standard input; gzip is told by its content.")
+]
 Form = Annotated[
     str,
     typer.Option("--format", help="ours, philly, helios, alibaba, gavel, pollux, swf, sacct. Guide: docs, traces."),

@@ -1,4 +1,4 @@
-"""Why a job failed, by the end of its own output: the line that tells most, what it means, and what helps. Pure.
+"""Why a job ended as it did, by the end of its own output: the line that tells most, what it means, what helps. Pure.
 
 For its owner and operators alone: a line of a log is private.
 """
@@ -24,6 +24,8 @@ _RANK = re.compile(r"^\d+: ")
 _BEGINS = re.compile(r"^\[horae\] start step=|^\[horae-exec\] .*again in ")
 _ERRNO = re.compile(r"(?:(\S+).*?: )?\[Errno -?\d+\] ([^:]+)(?:: b?'(.*)')?")
 _NOT_STARTED = re.compile(r"^\[horae-exec\] cannot (?:start: |run )(.*)")
+_LEFT = re.compile(r"^\[horae-exec\] killed (\d+) process(?:es)? that the trainer left behind")
+_NOT_SAVED = "[horae] the final checkpoint could not be written"
 _FOLDER = re.compile(r"^\[horae-exec\] finds a folder, and no program, at (.*); folder ")
 #: The interpreter that a script's first line names, as the supervisor tells it.
 _BY = re.compile(r"^\[horae-exec\] runs .* by (\S+) in ")
@@ -59,15 +61,29 @@ _LOST_RANKS = "NCCL_DEBUG=INFO shows which rank; often one rank failed first for
 
 
 def cause(log: bytes, exit_code: int | None, job: str = "JOB") -> Cause | None:
-    """Of a job that failed with `exit_code`: what the end of its `log` says; None where there is no log. `job`: what a
-    person types for it."""
+    """Of a job that ended with `exit_code`: what the end of its `log` says; None where there is no log, or nothing to
+    say of an end that is well. `job`: what a person types for it."""
     lines = _last_attempt([_RANK.sub("", line) for line in log.decode(errors="replace").splitlines() if line.strip()])
+    if exit_code == 0:
+        return _ended_well(lines)
     if not lines:
         return None
     text, line, change = _told(lines, exit_code)
     said = f": {line.strip()[:_SHOWN]}" if line else ""
     numbers = {"exit_code": exit_code} if exit_code is not None else {}
     return Cause("log", f"{text}{said}", numbers, change.format(job=job))
+
+
+def _ended_well(lines: list[str]) -> Cause | None:
+    """What its owner has to know of a job that completed."""
+    if (lost := next((line for line in lines if _NOT_SAVED in line), None)) is not None:
+        text = f"all its steps are done, and its last checkpoint is not written: {lost.strip()[:_SHOWN]}"
+        return Cause("log", text, {"exit_code": 0}, "room in its checkpoint folder, and the job once more")
+    if (left := next(filter(None, map(_LEFT.match, lines)), None)) is not None:  # it went to the background
+        text = f"its program ended while {left[1]} of its processes still ran, and they were ended with it"
+        helps = "a program that waits for what it starts: no `&`, nohup or setsid, or `wait` at its end"
+        return Cause("log", text, {"exit_code": 0}, helps)
+    return None
 
 
 def _last_attempt(lines: list[str]) -> list[str]:

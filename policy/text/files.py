@@ -6,13 +6,16 @@ import errno
 import io
 import os
 import stat
+import sys
 from pathlib import Path
 from typing import cast
 
 
 def opened(path: str | Path) -> io.BufferedReader:
-    """A file, or a pipe that somebody writes (`<(zcat jobs.gz)` in a shell). A named pipe that nobody writes would be
-    waited for, and a device has no end. Raises OSError."""
+    """A file, `-` for standard input, or a pipe that somebody writes (`<(zcat jobs.gz)` in a shell). A named pipe that
+    nobody writes would be waited for, and a device has no end. Raises OSError."""
+    if str(path) == "-":
+        return _whole(_standard_input())
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(descriptor).st_mode
     raw = io.FileIO(descriptor) if not stat.S_ISDIR(mode) else None
@@ -30,4 +33,14 @@ def opened(path: str | Path) -> io.BufferedReader:
     if not stat.S_ISFIFO(mode):
         return io.BufferedReader(raw)
     with raw:
-        return io.BufferedReader(cast(io.RawIOBase, io.BytesIO((first or b"") + (raw.readall() or b""))))
+        return _whole((first or b"") + (raw.readall() or b""))
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:  # closed by whoever started this
+        raise OSError(errno.EBADF, "standard input is closed", "-")
+    return sys.stdin.buffer.read()
+
+
+def _whole(content: bytes) -> io.BufferedReader:
+    return io.BufferedReader(cast(io.RawIOBase, io.BytesIO(content)))

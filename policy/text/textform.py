@@ -16,7 +16,6 @@ import difflib
 import json
 import re
 import reprlib
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,11 +103,8 @@ def load_file(path: str | Path) -> Document:
     """Read one file (`-`: standard input). Raises BadInput, also for what the file system refuses."""
     where = str(path)
     try:
-        if where == "-":
-            raw = sys.stdin.buffer.read()
-        else:
-            with files.opened(path) as file:
-                raw = file.read()
+        with files.opened(path) as file:
+            raw = file.read()
     except OSError as error:
         raise BadInput(
             f"cannot be read: {error.strerror or error}", where=where, remedy="check the path and its permissions"

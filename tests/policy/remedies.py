@@ -16,6 +16,8 @@ from policy.throughput import Throughput
 from tests.policy.rounds import play
 
 ROUNDS, QUANTUM_S = 40, 600.0
+#: The node of the GPUs that come free.
+CAME = "more"
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,13 @@ def seen(then: Then, job: Job, before: Decision) -> bool:
         mine = [j.name for j in then.snapshot.jobs if j.app == job.app] if then.bids else [job.name]
         return any(served.ran[name] > 0 for name in mine) or (then.bids and job.name in served.bid)
     after = decide(then.snapshot, then.policy, then.options, 0, 20.0)
-    runs, nodes = bool(after.allocation[job.name]), then.snapshot.cluster.nodes
-    return runs or _in_use(after, nodes) > _in_use(before, nodes) or _cause(after, job) != _cause(before, job)
+    if after.allocation[job.name] or _cause(after, job) != _cause(before, job):
+        return True
+    nodes = then.snapshot.cluster.nodes
+    return _in_use(after, nodes) > _in_use(before, nodes) or any(
+        CAME in place and sum(place.values()) > sum(before.allocation[name].values())
+        for name, place in after.allocation.items()
+    )
 
 
 def served_otherwise(then: Then, job: Job, snapshot: Snapshot, before: Decision) -> bool:
@@ -91,7 +98,7 @@ def _in_use(decision: Decision, nodes: Sequence[Node]) -> int:
 
 
 def _more(snapshot: Snapshot, gpu_type: GpuType, gpus: int) -> Snapshot:
-    nodes = (*snapshot.cluster.nodes, Node("more", gpu_type, gpus))
+    nodes = (*snapshot.cluster.nodes, Node(CAME, gpu_type, gpus))
     return replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes))
 
 

@@ -96,6 +96,7 @@ CAUSES = {
 ALERTS = {
     "stalled": "nothing is done for now",
     "journal": "the journal could not be written",
+    "disk": "the arbiter's disk is nearly full: what runs goes on, what needs room waits",
     "cluster": "the cluster cannot be read",
     "policy": "the policy did not decide",
     "bug": "the arbiter failed",
@@ -178,7 +179,12 @@ def _pool(data: Data) -> dict[str, Any]:
 
 def _alert(data: Data) -> dict[str, Any]:
     kind = str(data["what"]).partition(":")[0]
-    return {"what": data["what"], "text": ALERTS.get(kind, "something is wrong"), "remedy": ASK, **_since(data)}
+    return {
+        "what": data["what"],
+        "text": ALERTS.get(kind, f"something is wrong: {kind}"),
+        "remedy": ASK,
+        **_since(data),
+    }
 
 
 def _since(data: Data) -> dict[str, Any]:

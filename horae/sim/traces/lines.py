@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -128,12 +130,19 @@ def _row(bad: Malformed) -> BadRow:
 
 def opened(path: Path) -> IO[bytes]:
     """The bytes of `path`, unpacked where they are gzip."""
-    file = files.opened(path)
+    file = files.opened(path) if path.is_file() else io.BufferedReader(cast(io.RawIOBase, io.BytesIO(_piped(path))))
     if file.peek(2)[:2] != b"\x1f\x8b":
         return file
     packed = gzip.GzipFile(fileobj=file)
     packed.myfileobj = cast(Any, file)  # closed with it
     return cast(IO[bytes], packed)
+
+
+@lru_cache(maxsize=1)
+def _piped(path: Path) -> bytes:
+    """What came through a pipe (`-`: standard input), which gives it once; who reads a trace looks at it twice."""
+    with files.opened(path) as file:
+        return file.read()
 
 
 def beginning(path: Path, size: int = 4096) -> bytes:

@@ -106,3 +106,19 @@ def test_what_to_type_names_the_job() -> None:
     found = cause((TRACE + "ValueError: no").encode(), 1, "17")
     assert found is not None
     assert found.change == "`horae logs 17` shows the traceback"
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("parent out\n[horae-exec] killed 2 processes that the trainer left behind\n", "2 of its processes still ran"),
+        ("0: [horae] step=30/30 loss=0.03\n0: [horae] the final checkpoint could not be written, all steps are done: "
+         "[Errno 28] No space left on device\n0: after the loop\n", "its last checkpoint is not written: [horae] the"),
+        ("step 1 loss 1.0\nTraceback (most recent call last):\nValueError: survived\ndone\n", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_of_a_job_that_completed_what_may_be_missing_is_said(log: str, words: str) -> None:
+    found = cause(log.encode(), 0)
+    assert (found is not None) == bool(words)
+    assert found is None or (words in found.text and found.change)

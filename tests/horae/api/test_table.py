@@ -24,6 +24,8 @@ from horae.api.errors import ApiError
 from horae.api.privacy import access, public
 from horae.api.routes import create_app
 from horae.api.verbs import VERBS, Returns
+from horae.arbiter.core import BUG, DISK
+from horae.arbiter.observe import budgets
 from horae.arbiter.requests import answers
 from horae.fake.port import FakePort
 from horae.journal import Kind
@@ -221,6 +223,10 @@ def test_no_new_part_of_a_status_is_shown() -> None:
 
 def test_every_reason_of_a_policy_has_words_for_everybody() -> None:
     assert {code.value for code in Code} == public.REASONS.keys()
+
+
+def test_every_alert_of_a_round_has_words_for_everybody() -> None:
+    assert {BUG, DISK, "journal", "cluster", "policy", budgets.ALERT.removesuffix(":")} <= public.ALERTS.keys()
 
 
 def test_every_event_has_words_for_everybody() -> None:

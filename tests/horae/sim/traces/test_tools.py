@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import random
 from pathlib import Path
@@ -95,6 +96,16 @@ def test_sample_draws_rows_as_they_stand(horae: Horae, jobs: Path, tmp_path: Pat
     assert horae("trace", "sample", str(jobs), "400", "--out", str(out)).code == 0
     assert out.read_bytes() == jobs.read_bytes()
     assert horae("trace", "sample", str(jobs), "401").code == 3
+
+
+def test_a_trace_may_come_through_a_pipe(
+    horae: Horae, jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which gives it once, and drawing rows looks at it twice."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(jobs.read_bytes())))
+    out = tmp_path / "all.csv"
+    assert horae("trace", "sample", "-", "400", "--out", str(out)).code == 0
+    assert out.read_bytes() == jobs.read_bytes()
 
 
 def test_json_says_where_the_rows_went(horae: Horae, jobs: Path, tmp_path: Path) -> None:
