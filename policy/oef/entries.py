@@ -37,12 +37,16 @@ ENTRIES = (
         paper=_PAPER,
         section="§4.2.2 (Eq. 10), §4.2.3, §4.2.4, §4.3, §4.4",
         needs=("throughput",),
-        guarantees=("envy-free", "sharing incentive (Theorem 5.1)", "pareto-efficient"),
+        guarantees=(
+            "envy-free, and sharing incentive (Theorem 5.1), of job types",
+            "no envy-free shares have a larger total (Theorem 5.3); others can be better for everybody",
+        ),
         options=_OPTIONS,
         quantum=True,
         notes=(
             "Eq. 10c is printed as a tautology; the pairwise form of Theorem 5.1 is used",
             "Theorem 5.2 (adjacent GPU types, n + k - 1 non-zeros) can fail; the certificate does not claim it",
+            "demand caps are an addition: nobody envies what it could use, and the total is nearly the largest",
         ),
     ),
 )

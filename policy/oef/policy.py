@@ -30,7 +30,8 @@ from policy.model import (
     Snapshot,
 )
 from policy.never import Could
-from policy.oef.shares import Shares, Users, cooperative, non_cooperative
+from policy.oef.envy_free import cooperative
+from policy.oef.shares import Shares, Users, non_cooperative
 from policy.parts import reasons
 from policy.parts.rounding import Account, opened, whole
 from policy.parts.solver import Backend

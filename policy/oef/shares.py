@@ -1,8 +1,7 @@
 """OEF (Middleware 2024): optimal efficiency with fairness on mixed GPUs, as linear programs.
 
 Non-cooperative (Eq. 9): all tenants reach the same normalised throughput, as high as possible.
-Cooperative (Eq. 10): total throughput is maximised and nobody prefers another's share. Eq. 10c is printed as a
-tautology; meant, as Theorem 5.1 uses it, is w_l . x_l >= w_l . x_i for every pair.
+Cooperative (Eq. 10): total throughput is maximised and nobody prefers another's share.
 Weighted (§4.2.3): the paper replicates a row by its weight. Replicas are interchangeable, so one block of variables
 a distinct row with its total weight is the same program, exactly (tests compare both); that also admits weights that
 are no integers, and merges tenants that run the same model.
@@ -10,8 +9,8 @@ Several job types a tenant (§4.2.4): one virtual tenant a type, with the tenant
 
 Demand caps (a tenant that cannot use its share must not hold the others down) are not in the paper. Eq. 9 is
 extended by progressive filling: who is at its cap is fixed there and the others go on, so throughput is lexicographic
-max-min per weight and strategy-proofness is that of Eq. 9 among the tenants that are not capped. Eq. 10 is extended
-by asking of a capped tenant only that it does not envy the part of another's share that it could use.
+max-min per weight and strategy-proofness is that of Eq. 9 among the tenants that are not capped. Eq. 10 is in
+`envy_free.py`.
 
 What holds when: Theorem 5.2 (adjacent types, n + k - 1 non-zeros) needs a common order of the GPU types and a vertex
 solution; it was found to hold for Eq. 9 and to fail for Eq. 10 even then (docs/policies). Nothing here relies on it.
@@ -26,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.model import SolverSummary, Termination
-from policy.parts.solver import TOLERANCE, Backend, Constraint, Program, Result, Variable
+from policy.parts.solver import Backend, Program, Result, Variable
 
 #: Relative slack within which two normalised throughputs are the same.
 SAME = 1e-7
@@ -138,7 +137,7 @@ def non_cooperative(
         seconds, late = seconds + answer.seconds, late or answer.clock
         if not answer.has_solution:
             if result is None:
-                return Shares(np.zeros(users.speed.shape), _timed(answer, seconds, late))
+                return Shares(np.zeros(users.speed.shape), timed(answer, seconds, late))
             break  # float noise at the end of the filling: what was reached stands
         reached = answer[filling.level]
         if not 1 / FAR <= reached <= FAR and again:  # too far from 1 to be exact: the same pass, in that unit
@@ -156,7 +155,7 @@ def non_cooperative(
         return Shares(np.zeros(users.speed.shape), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
     level_only = not _finite(small.cap)
     return Shares(
-        _split_level(found, of, users) if level_only else split(found, of, users.weight), _timed(result, seconds, late)
+        _split_level(found, of, users) if level_only else split(found, of, users.weight), timed(result, seconds, late)
     )
 
 
@@ -180,7 +179,7 @@ class _Filling:
         with np.errstate(divide="ignore"):  # GPUs that one unit of each variable takes
             self._gpus = np.where(users.speed > 0, (self._units * users.weight)[:, None] / users.speed, 0.0)
         p = self.program = Program()
-        self._y = _block(p, users)
+        self._y = block(p, users)
         for j in range(k):
             m = float(users.gpus[j])
             p.at_most({self._y[i][j]: float(self._gpus[i, j]) / (m or 1.0) for i in range(n)}, float(m > 0))
@@ -211,162 +210,15 @@ class _Filling:
 
     def shares(self, result: Result) -> Matrix:
         """GPUs (n, k)."""
-        return np.asarray(_values(result, self._y) * self._gpus)
+        return np.asarray(values(result, self._y) * self._gpus)
 
 
-def cooperative(
-    users: Users, *, time_limit_s: float | None = None, seed: int = 0, backend: Backend = Backend.HIGHS
-) -> Shares:
-    """Eq. 10, weighted, with lazily generated envy rows (few of the n^2 are ever needed).
-
-    With demand caps: which part of i's share l could use depends on how much i holds. The program starts from the
-    smallest part (i holds everything) and is solved again with the parts of the last answer until none grows: then
-    nobody envies what it could use. An answer that nobody envies by the grown parts either is an optimum of them too:
-    they only forbid more. Without caps one solve ends it.
-    """
-    small, of = merged(users)
-    if not len(small.speed):
-        return Shares(np.zeros_like(users.speed), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
-    small = replace(small, weight=small.weight / small.weight.mean())
-    fits = np.minimum(1.0, (small.cap / small.weight)[:, None] * small.weight[None, :] / max(small.gpus.sum(), 1.0))
-    part = np.where(np.isfinite(fits), fits, 1.0)
-    seconds, late = 0.0, False
-    notes: tuple[str, ...] = ()
-    for passes in range(1, PASSES + 1):
-        result, x = _envy_free(small, part, time_limit_s, seed, backend)
-        seconds, late = seconds + result.seconds, late or result.clock
-        held = x.sum(axis=1) / small.weight
-        fits = np.minimum(1.0, (small.cap / small.weight)[:, None] / np.maximum(held, 1e-12)[None, :])
-        if not result.has_solution or bool((fits <= part * (1 + 1e-4)).all()):
-            break
-        part = np.maximum(part, fits)
-        envy, bound = _envy(small, part, x / _units(small)[:, None])
-        if bool((envy <= bound[:, None]).all()):
-            break
-        if passes == PASSES:
-            notes = (f"envy of capped tenants did not settle in {PASSES} passes: the certificate says what is left",)
-    return Shares(split(x, of, users.weight), _timed(result, seconds, late), notes)
-
-
-def _envy_free(
-    users: Users, part: Matrix, time_limit_s: float | None, seed: int, backend: Backend
-) -> tuple[Result, Matrix]:
-    """One solve of Eq. 10 where l compares itself with `part[l, i]` of i's share. x is zero without a solution.
-
-    Its variables are in units of what each row might have (`_units`): the few GPUs of a tenant of weight 1 beside one
-    of a billion would be lost in a solver's tolerance.
-    """
-    n, k = users.speed.shape
-    program = Program()
-    x = _block(program, users)
-    unit = _units(users)
-    takes: list[float] = np.maximum(unit, LIGHT).tolist()
-    for j in range(k):
-        program.at_most({x[i][j]: takes[i] for i in range(n)}, float(users.gpus[j]))
-    for i in _finite(users.cap):
-        program.at_most({x[i][j]: 1.0 for j in range(k)}, float(users.cap[i] / unit[i]))
-    program.maximise({x[i][j]: float(users.speed[i, j]) * takes[i] for i in range(n) for j in range(k)})
-
-    index = np.array([[v.index for v in row] for row in x], dtype=np.intp)
-    make = _Rows(users, part, x)
-    alike, everyone = _alike(users.speed), np.broadcast_to(np.arange(n), (n, n))
-
-    def separate(result: Result) -> list[Constraint]:
-        envy, bound = _envy(users, part, np.array(result.values)[index])
-        pairs = _worst(envy, bound, alike)
-        settled = np.setdiff1d(np.arange(n), [who for who, _ in pairs])
-        pairs += _worst(envy, bound, everyone, settled)
-        return [make.no_envy(who, other) for who, other in sorted(pairs)]
-
-    first = [make.no_envy(who, other) for who, other in _both_ways(alike[:, :FIRST])]
-    result = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend, separate=separate, first=first)
-    return result, _values(result, x) * unit[:, None] if result.has_solution else np.zeros((n, k))
-
-
-def _units(users: Users) -> Matrix:
-    """(n,) GPUs by weight, nobody above its cap, to their mean: 1 for equals."""
-    left, part, rising = float(users.gpus.sum()), np.zeros(len(users.weight)), users.cap > 0
-    while rising.any():
-        level = left / users.weight[rising].sum()
-        full = rising & (users.cap <= level * users.weight)
-        if not full.any():
-            part[rising] = level * users.weight[rising]
-            break
-        part[full], left, rising = users.cap[full], max(left - users.cap[full].sum(), 0.0), rising & ~full
-    mean = float(part.mean()) or 1.0
-    return np.where(part > 0, part / mean, 1.0)
-
-
-def _envy(users: Users, part: Matrix, each: Matrix) -> tuple[Matrix, Matrix]:
-    """How much l would rather have its part of i's share (l, i), and the most of it that counts as none (l,), in l's
-    units. `each`: x in units."""
-    worth = users.speed @ each.T * part * _rates(users)
-    own = np.einsum("lj,lj->l", users.speed, each)
-    return worth - own[:, None], TOLERANCE * np.maximum(1.0, worth.max(axis=1, initial=0.0))
-
-
-def _rates(users: Users) -> Matrix:
-    """(l, i) what a unit of i's is to l, by their weights."""
-    each = _units(users) / users.weight
-    return np.asarray(each[None, :] / each[:, None])
-
-
-def _alike(speed: Matrix) -> Pairs:
-    """(n, up to ALIKE) for each row those whose speed-ups have the most similar proportions, the most similar first.
-
-    In an optimum many tenants alike hold the same share, and a row against one of them only moves the envy to the
-    next. With rows among the alike first, 1,000 tenants on 10 types need 11 passes instead of 51, and a third of the
-    time that the worst rows of all take.
-    """
-    n = len(speed)
-    unit = speed / np.maximum(np.linalg.norm(speed, axis=1, keepdims=True), 1e-300)
-    far = -(unit @ unit.T)
-    np.fill_diagonal(far, np.inf)
-    return np.argsort(far, axis=1, kind="stable")[:, : min(ALIKE, n - 1)]
-
-
-def _both_ways(others: Pairs) -> list[tuple[int, int]]:
-    """Each row with each of its `others`, and the other way round; each pair once."""
-    pairs = {(who, int(other)) for who, row in enumerate(others) for other in row}
-    return sorted(pairs | {(other, who) for who, other in pairs})
-
-
-def _worst(envy: Matrix, bound: Matrix, among: Pairs, who: Pairs | None = None) -> list[tuple[int, int]]:
-    """(l, i): of what `who` (else everybody) envies, the WORST in `among` (n, m), the others it is compared with."""
-    rows = np.arange(len(envy)) if who is None else who
-    rows = rows[envy[rows].max(axis=1, initial=0.0) > bound[rows]]
-    few = min(WORST, among.shape[1])
-    if not len(rows) or not few:
-        return []
-    found = np.take_along_axis(envy[rows], among[rows], axis=1)
-    worst = np.argpartition(-found, few - 1, axis=1)[:, :few]
-    much = np.take_along_axis(found, worst, axis=1) > bound[rows, None]
-    others = np.take_along_axis(among[rows], worst, axis=1)
-    return list(zip(np.repeat(rows, much.sum(axis=1)).tolist(), others[much].tolist(), strict=True))
-
-
-class _Rows:
-    """Makes the rows that forbid envy."""
-
-    def __init__(self, users: Users, part: Matrix, x: list[list[Variable]]) -> None:
-        self._x, self._part = x, part * _rates(users)
-        self._speed: list[list[float]] = (users.speed / users.speed.max(axis=1, keepdims=True)).tolist()
-
-    def no_envy(self, who: int, other: int) -> Constraint:
-        """`who` does not prefer its part of the share of `other`; the largest coefficient is 1."""
-        part = float(self._part[who, other])
-        mine, factor = 1.0 / max(part, 1.0), part / max(part, 1.0)
-        row = {v: mine * s for v, s in zip(self._x[who], self._speed[who], strict=True)}
-        row.update((v, -factor * s) for v, s in zip(self._x[other], self._speed[who], strict=True))
-        return Constraint(row, low=0.0)
-
-
-def _block(program: Program, users: Users) -> list[list[Variable]]:
+def block(program: Program, users: Users) -> list[list[Variable]]:
     """Variables x; a type on which a row cannot run is fixed at 0."""
     return [[program.variable(0.0, None if w > 0 else 0.0) for w in row] for row in users.speed]
 
 
-def _values(result: Result, x: Sequence[Sequence[Variable]]) -> Matrix:
+def values(result: Result, x: Sequence[Sequence[Variable]]) -> Matrix:
     return np.maximum(np.array([[result[v] for v in row] for row in x], dtype=np.float64), 0.0)
 
 
@@ -374,5 +226,5 @@ def _finite(cap: Matrix) -> list[int]:
     return [int(i) for i in np.flatnonzero(np.isfinite(cap))]
 
 
-def _timed(result: Result, seconds: float, late: bool) -> SolverSummary:
+def timed(result: Result, seconds: float, late: bool) -> SolverSummary:
     return replace(result.summary(), seconds=seconds, clock=late)

@@ -17,7 +17,8 @@ from horae.sim.reproductions.catalogue import Found, Reproduction
 from horae.sim.reproductions.oef import GPUS, PAPER, SPEEDUPS, TYPES
 from policy.gandiva_fair.trading import trade
 from policy.gavel import programs
-from policy.oef.shares import Users, cooperative, non_cooperative
+from policy.oef.envy_free import cooperative
+from policy.oef.shares import Users, non_cooperative
 
 Matrix = NDArray[np.float64]
 CAPACITY = np.array(GPUS, dtype=np.float64)
