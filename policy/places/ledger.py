@@ -28,7 +28,8 @@ class _Node:
     @property
     def state(self) -> State:
         free, claimed = self.free, self.claimed
-        return (free, free - claimed if free > claimed else 0, self.cpus, self.memory, self.traits)
+        traits = PLAIN if self.whole_at is None and not self.features else self.traits
+        return (free, free - claimed if free > claimed else 0, self.cpus, self.memory, traits)
 
     @property
     def traits(self) -> Traits:
@@ -142,6 +143,8 @@ class Ledger:
             raise ValueError(f"{job.name} has taken GPUs already")
         if not allocation:
             return self.drop(job)
+        if sure and len(allocation) == 1 and not job.allocation and job.shape is None:
+            return self._take_one(job, allocation)
         gpus = sum(allocation.values())
         if not sure:
             if not self._has_room(job, allocation):
@@ -164,6 +167,16 @@ class Ledger:
         self.taken[job.name] = dict(allocation)
         self._used[job.tenant] = self._used.get(job.tenant, 0) + gpus
         return None
+
+    def _take_one(self, job: Job, allocation: Allocation) -> None:
+        """A sure `take` of GPUs of one node by a job that holds nothing and has no shape: nearly all are that."""
+        ((name, gpus),) = allocation.items()
+        i = self._index[name]
+        self._leave(i)
+        self._nodes[i].give(-gpus, job)
+        self._enter(i)
+        self.taken[job.name] = dict(allocation)
+        self._used[job.tenant] = self._used.get(job.tenant, 0) + gpus
 
     def give_back(self, job: Job) -> Allocation:
         """Undo the job's take; its claims stand again. Returns what it had taken (empty: nothing)."""

@@ -67,3 +67,20 @@ def test_books_by_rack_that_begin_late_say_what_those_from_the_start_say(seed: i
     assert orders[0] == orders[1]
     full = [{t: {r: c for r, c in racks.items() if c} for t, racks in by.items()} for by in books]
     assert full[0] == full[1]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sure_take_of_one_node_leaves_the_books_that_the_checked_one_leaves(seed: int) -> None:
+    snapshot, rng = world(seed), Random(seed)
+    sure, checked = Placer(snapshot), Placer(snapshot)
+    for job in rng.sample(snapshot.jobs, len(snapshot.jobs)):
+        place = sure.best(job, job.gpus.at_most(rng.randint(1, 8)) or job.gpus.min)
+        if place is None or not checked.could_take(job, place):
+            continue
+        sure.take(job, place, sure=True)
+        checked.take(job, place)
+        assert sure._nodes == checked._nodes
+        assert sure._by_type == checked._by_type
+        for books in ("taken", "_used", "_stay", "_claims", "_free", "_closed", "_beside", "_racks"):
+            assert getattr(sure, books) == getattr(checked, books)
+    assert sure.taken
