@@ -73,8 +73,8 @@ class Album:
         self._nodes: frozenset[NodeName] = frozenset()
         self._jobs: dict[JobId, tuple[tuple[object, ...], Job]] = {}  #: those that a policy can take
         self._tables: dict[object, _Tables] = {}
-        #: Of the last job that nothing was measured of: what was stated, its choice of types, and what follows.
-        self._last: tuple[_Table, TypeChoice | None, _Tables] | None = None
+        #: Of the last job that nothing was measured of: what was stated and its choice of types; and what follows.
+        self._last: tuple[tuple[_Table, TypeChoice | None], _Tables] | None = None
         self._same: dict[object, Any] = {}
         self._bounds = bounds.Known()
 
@@ -130,7 +130,7 @@ class Album:
             provenance=tables[1],
             model=spec.model,
             slowdown=same.setdefault(slowdown, slowdown),
-            attained=record.attained_at(now_s) if record.attained or record.holding else EMPTY,
+            attained=record.attained_at(now_s) or EMPTY,
             allocation=allocation,
             lease_until=_leases(record, allocation) if record.leases else EMPTY,
             cpus_per_gpu=view.cpus_per_gpu if spec.cpus_per_gpu is None else spec.cpus_per_gpu,
@@ -149,13 +149,12 @@ class Album:
     def _tables_of(
         self, record: JobRecord, measured: Measurement, config: Config, choice: TypeChoice | None
     ) -> _Tables:
-        stated, last = record.spec.throughput, self._last
-        if measured is _NOTHING_MEASURED and last is not None and last[0] == stated and last[1] == choice:
-            return last[2]  # neighbours in a long queue are often alike, and that is soon seen
-        found = self._tables_by_content(record, measured, config, choice)
-        if measured is _NOTHING_MEASURED:
-            self._last = stated, choice, found
-        return found
+        if measured is not _NOTHING_MEASURED:
+            return self._tables_by_content(record, measured, config, choice)
+        says = record.spec.throughput, choice
+        if self._last is None or self._last[0] != says:  # neighbours in a long queue are often alike: soon seen
+            self._last = says, self._tables_by_content(record, measured, config, choice)
+        return self._last[1]
 
     def _tables_by_content(
         self, record: JobRecord, measured: Measurement, config: Config, choice: TypeChoice | None
@@ -206,8 +205,6 @@ def recorded(record: JobRecord) -> Measurement:
 
 def _work(record: JobRecord, measured: Measurement) -> Work:
     total = record.spec.iterations if record.spec.iterations is not None else measured.total
-    if measured is _NOTHING_MEASURED and record.checkpoint is None and (total is None or total > 0):
-        return Work(total)
     done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
     if total is not None and done >= total:
         # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not for

@@ -87,10 +87,6 @@ def plan(
     gives: list[PlanStep] = []
     for position in positions:
         target = targets.get(position.job, EMPTY)
-        if position.phase is PlanPhase.IDLE and not position.cancel:  # most of a long queue
-            if target:
-                gives.append(floor.given(Verb.START, position, target))
-            continue
         if position.cancel:
             if position.phase is not PlanPhase.LEAVES or position.repeat:
                 releases.append(PlanStep(Verb.CANCEL, position.job))
@@ -145,15 +141,15 @@ class _Floor:
             return PlanStep(Verb.START, job, target, epoch=position.epoch, ready=there)
         if phase is not PlanPhase.IDLE:
             return PlanStep(Verb.START, job, target, ready=False, waits_for=(job,))
-        return self.given(Verb.START, position, target)
+        return self._given(Verb.START, position, target)
 
     def reshaped(self, position: Position, target: Allocation) -> PlanStep:
         job = position.job
         if position.forming:  # asked for now it would be refused, and then be asked for ever more seldom
             return PlanStep(Verb.RESHAPE, job, target, ready=False, waits_for=(job,))
-        return self.given(Verb.RESHAPE, position, target)
+        return self._given(Verb.RESHAPE, position, target)
 
-    def given(self, verb: Verb, position: Position, target: Allocation) -> PlanStep:
+    def _given(self, verb: Verb, position: Position, target: Allocation) -> PlanStep:
         """Ready where there is room for it now, which it takes; else with what it waits for."""
         job, needs = position.job, _needs(position, target)
         if not self._closed.isdisjoint(needs):

@@ -123,15 +123,12 @@ def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: 
 
 def _idle(record: JobRecord, restart_gap_s: Seconds) -> Position:
     """Nothing was asked for it: that is most of a long queue."""
-    left = record.left_nodes
-    if not left:  # it left nowhere that it would have to wait for
-        return Position(record.id, PlanPhase.IDLE, record.allocation, record.spec.grace_s)
     return Position(
         record.id,
         PlanPhase.IDLE,
         record.allocation,
         record.spec.grace_s,
-        left_nodes=frozenset(left),
+        left_nodes=frozenset(record.left_nodes),
         may_start_s=_may_start_s(record, restart_gap_s),
     )
 
