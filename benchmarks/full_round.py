@@ -11,10 +11,11 @@ refit, record), plan (steps).
 CPU seconds of this process and of the policy's process together (the machine may be shared), the median of the
 repetitions. Beside the whole: the certificate alone, measured inside the policy's process; the next round, in which
 again one job ended (`next`); a look at a cluster in which nothing changed (`unchanged`); and the floor, a bare sort
-of the same jobs, which any scheduler does at least.
+of the same jobs, which any scheduler does at least. Once, since no policy is asked: a whole tick of the arbiter's core
+in which nothing changed, on a cluster that is full (`unchanged_tick_cpu_s`).
 
 `--json` prints one object and records nothing: {"policies": {NAME: {"whole_cpu_s", "certificate_cpu_s", "parts"}},
-"jobs": N}.
+"jobs": N, "unchanged_tick_cpu_s"}.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from _record import record
 
 from horae.arbiter import round
 from horae.arbiter.admit.models import standard
+from horae.arbiter.core import Act, Ask, Core
 from horae.arbiter.decide.album import Album, SnapshotSources
 from horae.arbiter.decide.pickling import dumps, loads
-from horae.arbiter.decide.policy_runner import Question, Worker
+from horae.arbiter.decide.policy_runner import Answer, Question, Worker
 from horae.arbiter.decide.snapshot import options_of
 from horae.arbiter.execute import positions
+from horae.arbiter.execute.executor import Look
 from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.config import Config, pools_by_node
 from horae.journal import Clock, Journal
@@ -213,6 +216,46 @@ def one(policy: str, start: Start, folder: Path) -> dict[str, float]:
     return times
 
 
+def unchanged_tick(start: Start, folder: Path, times: int) -> float:
+    """CPU seconds of a whole tick in which nothing changed: nodes that running jobs fill, and a queue behind them."""
+    bench = start.bench("fifo", folder)
+    try:
+        core = Core(bench.config, bench.journal, bench.models)
+        first = replace(bench.first, nodes=tuple(n for n in bench.first.nodes if n.name in _held(bench.first)))
+        (act,) = core.looked(Look(first))  # it claims the cluster first
+        assert isinstance(act, Act)
+        core.acted([])
+        seen = replace(first, claim=core.token)
+        (ask,) = core.looked(Look(seen))
+        assert isinstance(ask, Ask)
+        core.judged("main", Answer(_as_it_is(ask.question)))
+        core.acted([])
+        took = []
+        for _ in range(times + 1):  # the first still tells what the decision left to tell
+            same = replace(seen, jobs=tuple(replace(j) for j in seen.jobs))
+            core.tick()
+            at = time.process_time()
+            done = core.looked(Look(same))
+            core.acted([])
+            took.append(time.process_time() - at)
+            if not all(isinstance(d, Act) for d in done) or any(core.plans.values()):
+                raise SystemExit("something changed in a tick in which nothing was to")
+    finally:
+        bench.close()
+    return statistics.median(took[1:])
+
+
+def _held(observation: Observation) -> set[str]:
+    return {node for job in observation.jobs for node in job.allocation}
+
+
+def _as_it_is(asked: Question) -> Decision:
+    """The decision that changes nothing."""
+    allocation = {job.name: dict(job.allocation) for job in asked.snapshot.jobs}
+    measured = certificate.certify(asked.snapshot, allocation)
+    return Decision("fifo", {}, 0, allocation, {}, measured)
+
+
 def measured(runs: list[dict[str, float]]) -> dict[str, Any]:
     middle = {name: round_(statistics.median(run[name] for run in runs)) for name in runs[0]}
     parts = ("look", "question", "answer", "ruling and journal", "plan")
@@ -237,6 +280,8 @@ def main() -> None:
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         start = Start(cluster(asked.jobs, asked.gpus), Path(folder) / "state")
+    with tempfile.TemporaryDirectory() as folder:
+        tick_s = round_(unchanged_tick(start, Path(folder) / "state", asked.times))
     found: dict[str, Any] = {}
     for policy in asked.policies or [n for n in entries() if not n.startswith(PROGRAMS)]:
         runs = []
@@ -247,9 +292,10 @@ def main() -> None:
         if not asked.json:
             print(policy, found[policy], flush=True)
     if asked.json:
-        print(json.dumps({"policies": found, "jobs": asked.jobs, "gpus": asked.gpus}))
+        print(json.dumps({"policies": found, "jobs": asked.jobs, "gpus": asked.gpus, "unchanged_tick_cpu_s": tick_s}))
     else:
-        record(Path(__file__), {"jobs": asked.jobs, "gpus": asked.gpus, "policies": found})
+        whole = {"jobs": asked.jobs, "gpus": asked.gpus, "unchanged_tick_cpu_s": tick_s, "policies": found}
+        record(Path(__file__), whole)
 
 
 def round_(value: float) -> float:

@@ -140,6 +140,8 @@ def _without(job: Job) -> Job:
 
 def told(decision: Decision, snapshot: Snapshot) -> Decision:
     """With its own reason for who would start, or could, were no node to go away. `snapshot`: as `prepared` made it."""
+    if not any(node.away for node in snapshot.cluster.nodes):
+        return decision
     closed = any(CLOSED in node.features for node in snapshot.cluster.nodes)
     waiting = [
         job

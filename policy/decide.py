@@ -198,7 +198,8 @@ def _in_shape(snapshot: Snapshot, proposal: Proposal, context: Context) -> Propo
     if not set(proposal.allocation) <= known:
         return proposal  # nonsense, which is told by the checks
     proposal = settle(snapshot, proposal, context.speeds)
-    if len(context.speeds.present) < 2 or not _possible(snapshot, proposal):
+    unknown = any(not job.throughput and proposal.allocation.get(job.name) for job in snapshot.jobs)
+    if not unknown or len(context.speeds.present) < 2 or not _possible(snapshot, proposal):
         return proposal
     newest = on_newest(snapshot, proposal, context.speeds)
     if newest is proposal:
@@ -262,7 +263,7 @@ def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: 
     staying = _without(snapshot, proposal.cancel)  # who ends now wants nothing any more
     measured = certificate.certify(
         staying,
-        {j.name: allocation[j.name] for j in staying.jobs},
+        allocation if staying is snapshot else {j.name: allocation[j.name] for j in staying.jobs},
         proposal.shares,
         speeds,
         time_limit_s=context.time_limit_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 
 from horae.arbiter.modes import mode_of
 from horae.config import Config
@@ -69,8 +70,23 @@ def keeps_to_itself(ledger: Ledger, config: Config, pool: str) -> bool:
     return mode is not None and mode.decides and not mode.acts
 
 
+#: How nearly all jobs of a long queue are: what is said of a job that waits, and nothing else was.
+_WAITING = attrgetter(
+    "state", "shown", "ended", "released", "missing_since_s", "guessed", "cancel_why", "hold_why", "blocked", "aside",
+    "losses",
+)  # fmt: skip
+_MERELY = (JobState.QUEUED, True, None, False, None, False, None, None, None, None, 0)
+
+
 def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool = False) -> bool:
     """Whether a policy decides about this job now; `unseen`: also where the cluster does not know it."""
+    if _WAITING(record) == _MERELY:
+        return not record.spec.without_gpus
+    return _decidable(record, config, now_s, unseen=unseen)
+
+
+def _decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool) -> bool:
+    """The same, without the quick answer."""
     return (
         record.live
         and (record.shown or unseen)

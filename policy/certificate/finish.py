@@ -27,7 +27,7 @@ def rho_by_app(
     for job in snapshot.jobs:
         apps.setdefault(job.app, []).append(job)
     alone_at = _AtBest(_capacity(snapshot), speeds)
-    mean = MeanActive(snapshot, len({j.app for j in snapshot.jobs if j.work.left != 0}))
+    mean = MeanActive(snapshot)
     out: dict[str, float | None] = {}
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
@@ -97,12 +97,12 @@ def _by_itself(
 class MeanActive:
     """N_avg: the time-weighted mean number of active apps from a time to now; at least 1."""
 
-    def __init__(self, snapshot: Snapshot, now_active: int) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
         self._history, self._now = snapshot.active_apps, snapshot.now_s
         self._starts = [t for t, _ in self._history]
         self._known: dict[Seconds, float] = {}
-        self._always = None if self._history else float(max(now_active, 1))
-        ends = [min(t, self._now) for t in [*self._starts[1:], self._now]]
+        self._always = None if self._history else float(max(_active(snapshot), 1))
+        ends = self._ends = [min(t, self._now) for t in [*self._starts[1:], self._now]]
         #: Apps x seconds of each entry, from its time to the next's.
         self._areas = [n * max(end - t, 0.0) for (t, n), end in zip(self._history, ends, strict=False)]
 
@@ -119,10 +119,14 @@ class MeanActive:
         if since >= now:
             return float(max([n for t, n in history if t <= now][-1:] or [history[0][1]])) or 1.0
         first = max(bisect_right(self._starts, since) - 1, 0)
-        end = min(self._starts[first + 1] if first + 1 < len(history) else now, now)
+        end = self._ends[first]
         total = history[first][1] * (end - since) if end > since else 0.0
         total = sum(self._areas[first + 1 :], total)
         return max(total / (now - since), 1.0)
+
+
+def _active(snapshot: Snapshot) -> int:
+    return len({job.app for job in snapshot.jobs if job.work.left != 0})
 
 
 def _shared(

@@ -28,7 +28,8 @@ class _Node:
     @property
     def state(self) -> State:
         free, claimed = self.free, self.claimed
-        return (free, free - claimed if free > claimed else 0, self.cpus, self.memory, self.traits)
+        traits = PLAIN if self.whole_at is None and not self.features else self.traits
+        return (free, free - claimed if free > claimed else 0, self.cpus, self.memory, traits)
 
     @property
     def traits(self) -> Traits:
@@ -142,14 +143,33 @@ class Ledger:
             raise ValueError(f"{job.name} has taken GPUs already")
         if not allocation:
             return self.drop(job)
-        gpus = sum(allocation.values())
         if not sure:
-            if not self._has_room(job, allocation):
-                room = self.room(job.tenant)
-                raise ValueError(f"{job.name}: tenant {job.tenant} may take {room} more GPUs, not {gpus}")
+            self._check_room(job, allocation)
             self._check(job, allocation)
+        if len(allocation) == 1 and not job.allocation and job.shape is None:
+            self._take_one(job, allocation)
+        else:
+            self._take_any(job, allocation)
+        self.taken[job.name] = dict(allocation)
+        self._used[job.tenant] = self._used.get(job.tenant, 0) + sum(allocation.values())
+        return None
+
+    def _check_room(self, job: Job, allocation: Allocation) -> None:
+        if not self._has_room(job, allocation):
+            room, gpus = self.room(job.tenant), sum(allocation.values())
+            raise ValueError(f"{job.name}: tenant {job.tenant} may take {room} more GPUs, not {gpus}")
+
+    def _take_one(self, job: Job, allocation: Allocation) -> None:
+        """As `_take_any`, of GPUs of one node by a job that holds nothing and has no shape: nearly all are that."""
+        ((name, gpus),) = allocation.items()
+        i = self._index[name]
+        self._leave(i)
+        self._nodes[i].give(-gpus, job)
+        self._enter(i)
+
+    def _take_any(self, job: Job, allocation: Allocation) -> None:
         if allocation == job.allocation:
-            self._stay[job.tenant] = self._stay.get(job.tenant, 0) + gpus
+            self._stay[job.tenant] = self._stay.get(job.tenant, 0) + sum(allocation.values())
         elif job.name in self._beside:
             self._withhold(self._beside.pop(job.name), 1)
         claims = self._claims.pop(job.name, EMPTY)
@@ -161,9 +181,6 @@ class Ledger:
             self._close(job, -1)
         if allocation == job.allocation:
             self._withhold(self._stands_alone(job), -1)
-        self.taken[job.name] = dict(allocation)
-        self._used[job.tenant] = self._used.get(job.tenant, 0) + gpus
-        return None
 
     def give_back(self, job: Job) -> Allocation:
         """Undo the job's take; its claims stand again. Returns what it had taken (empty: nothing)."""

@@ -146,12 +146,13 @@ def test_rho_of_an_app_and_of_unknown_lengths() -> None:
 
 def test_mean_number_of_active_apps() -> None:
     s = world(LAB, now_s=100.0, active_apps=((0.0, 2), (50.0, 4)))
-    assert MeanActive(s, 9).since(0.0) == 3.0
-    assert MeanActive(s, 9).since(50.0) == 4.0
-    assert MeanActive(s, 9).since(25.0) == pytest.approx((25 * 2 + 50 * 4) / 75)
-    assert MeanActive(s, 9).since(100.0) == 4.0
-    assert MeanActive(s, 9).since(-100.0) == pytest.approx((150 * 2 + 50 * 4) / 200)
-    assert MeanActive(replace(s, active_apps=()), 9).since(0.0) == 9.0
+    assert MeanActive(s).since(0.0) == 3.0
+    assert MeanActive(s).since(50.0) == 4.0
+    assert MeanActive(s).since(25.0) == pytest.approx((25 * 2 + 50 * 4) / 75)
+    assert MeanActive(s).since(100.0) == 4.0
+    assert MeanActive(s).since(-100.0) == pytest.approx((150 * 2 + 50 * 4) / 200)
+    there = world(LAB, *(job(f"j{i}", 1, app=f"app{i // 2}") for i in range(18)), job("over", 1, work=Work(1.0, 1.0)))
+    assert MeanActive(there).since(0.0) == 9.0
 
 
 # --- worth ---------------------------------------------------------------------------------------------------

@@ -67,3 +67,21 @@ def test_books_by_rack_that_begin_late_say_what_those_from_the_start_say(seed: i
     assert orders[0] == orders[1]
     full = [{t: {r: c for r, c in racks.items() if c} for t, racks in by.items()} for by in books]
     assert full[0] == full[1]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_take_on_one_node_leaves_the_books_that_any_other_way_leaves(seed: int) -> None:
+    snapshot, rng = world(seed), Random(seed)
+    quick, any_way = Placer(snapshot), Placer(snapshot)
+    any_way._take_one = any_way._take_any  # type: ignore[method-assign]
+    for job in rng.sample(snapshot.jobs, len(snapshot.jobs)):
+        place = quick.best(job, job.gpus.at_most(rng.randint(1, 8)) or job.gpus.min)
+        if place is None or not quick.could_take(job, place):
+            continue
+        quick.take(job, place)
+        any_way.take(job, place)
+        assert quick._nodes == any_way._nodes
+        assert quick._by_type == any_way._by_type
+        for books in ("taken", "_used", "_stay", "_claims", "_free", "_closed", "_beside", "_racks"):
+            assert getattr(quick, books) == getattr(any_way, books)
+    assert quick.taken

@@ -73,6 +73,8 @@ class Album:
         self._nodes: frozenset[NodeName] = frozenset()
         self._jobs: dict[JobId, tuple[tuple[object, ...], Job]] = {}  #: those that a policy can take
         self._tables: dict[object, _Tables] = {}
+        #: Of the last job that nothing was measured of: what was stated and its choice of types; and what follows.
+        self._last: tuple[tuple[_Table, TypeChoice | None], _Tables] | None = None
         self._same: dict[object, Any] = {}
         self._bounds = bounds.Known()
 
@@ -81,14 +83,14 @@ class Album:
         about = (view.config, types, nodes, view.cpus_per_gpu, view.memory_per_gpu, bool(view.away))
         if not self._about or self._about[0] is not view.config or self._about[1:] != about[1:]:
             self._about, self._types, self._nodes = about, types, nodes
-            self._jobs, self._tables, self._same, self._bounds = {}, {}, {}, bounds.Known()
+            self._jobs, self._tables, self._last, self._same, self._bounds = {}, {}, None, {}, bounds.Known()
 
     def close(self, shown: Collection[JobId]) -> None:
         """Forget the jobs that are not `shown` any more, and tables where they have become too many."""
         for job in [job for job in self._jobs if job not in shown]:
             del self._jobs[job]
         if len(self._tables) + len(self._same) > 4 * len(self._jobs) + 1000:
-            self._tables, self._same, self._bounds = {}, {}, bounds.Known()
+            self._tables, self._last, self._same, self._bounds = {}, None, {}, bounds.Known()
 
     def job(self, record: JobRecord, view: SnapshotSources) -> tuple[Job, str | None]:
         """The job, and what of it no policy could take (None: nothing)."""
@@ -128,7 +130,7 @@ class Album:
             provenance=tables[1],
             model=spec.model,
             slowdown=same.setdefault(slowdown, slowdown),
-            attained=record.attained_at(now_s),
+            attained=record.attained_at(now_s) or EMPTY,
             allocation=allocation,
             lease_until=_leases(record, allocation) if record.leases else EMPTY,
             cpus_per_gpu=view.cpus_per_gpu if spec.cpus_per_gpu is None else spec.cpus_per_gpu,
@@ -145,6 +147,16 @@ class Album:
         )
 
     def _tables_of(
+        self, record: JobRecord, measured: Measurement, config: Config, choice: TypeChoice | None
+    ) -> _Tables:
+        if measured is not _NOTHING_MEASURED:
+            return self._tables_by_content(record, measured, config, choice)
+        says = record.spec.throughput, choice
+        if self._last is None or self._last[0] != says:  # neighbours in a long queue are often alike: soon seen
+            self._last = says, self._tables_by_content(record, measured, config, choice)
+        return self._last[1]
+
+    def _tables_by_content(
         self, record: JobRecord, measured: Measurement, config: Config, choice: TypeChoice | None
     ) -> _Tables:
         provenance = tuple(measured.provenance.items()) if measured.provenance else ()

@@ -9,9 +9,10 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, is_
 from types import MappingProxyType
 from typing import Any
 
@@ -63,18 +64,33 @@ _WORK_AT, _JOBS_AT = _JOB.index("work"), _SNAPSHOT.index("jobs")
 _OF_SNAPSHOT = attrgetter(*_SNAPSHOT)
 
 
-def columns(values: Sequence[Any], names: Sequence[str]) -> list[list[Any]]:
-    return [list(map(attrgetter(name), values)) for name in names]
+#: Of one field, a value for each; or the value that all have, and how many they are.
+Column = list[Any] | tuple[Any, int]
 
 
-def cluster(nodes: list[list[Any]], limits: Limits, gpu_types: tuple[str, ...]) -> Cluster:
-    return Cluster(tuple(map(Node, *nodes)), limits, gpu_types)
+def columns(values: Sequence[Any], names: Sequence[str]) -> list[Column]:
+    return [_column(list(map(attrgetter(name), values))) for name in names]
 
 
-def snapshot(jobs: list[list[Any]], total: list[Any], done: list[Any], *others: Any) -> Snapshot:
+def _column(values: list[Any]) -> Column:
+    if values and all(map(is_, values, repeat(values[0]))):
+        return values[0], len(values)
+    return values
+
+
+def _each(column: Column) -> Iterable[Any]:
+    return column if isinstance(column, list) else repeat(*column)
+
+
+def cluster(nodes: list[Column], limits: Limits, gpu_types: tuple[str, ...]) -> Cluster:
+    return Cluster(tuple(map(Node, *map(_each, nodes))), limits, gpu_types)
+
+
+def snapshot(jobs: list[Column], total: Column, done: Column, *others: Any) -> Snapshot:
     """`jobs`: columns of a job's fields in order, without its work. `others`: a snapshot's, without its jobs."""
-    work = list(map(Work, total, done))
-    made = tuple(map(Job, *jobs[:_WORK_AT], work, *jobs[_WORK_AT:]))
+    work = list(map(Work, _each(total), _each(done)))
+    fields_ = list(map(_each, jobs))
+    made = tuple(map(Job, *fields_[:_WORK_AT], work, *fields_[_WORK_AT:]))
     values: list[Any] = [*others[:_JOBS_AT], made, *others[_JOBS_AT:]]
     return Snapshot(*values)
 

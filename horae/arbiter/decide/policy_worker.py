@@ -13,7 +13,6 @@ import sys
 from horae.arbiter.decide import pickling, powerless, replies
 from horae.arbiter.decide.apart import die_with_parent
 from horae.arbiter.decide.policy_runner import READY, Decide, Question, asked, packed
-from horae.journal.quiet import quiet
 from policy import catalogue
 from policy.own_file import OwnFile
 
@@ -30,14 +29,13 @@ def main() -> None:
     questions = os.fdopen(os.dup(0), "rb")
     module, _, name = target.partition(":")
     decide: Decide = getattr(importlib.import_module(module), name)
+    gc.disable()  # an answer makes many values and few cycles; those go when it is given
     with os.fdopen(answers, "wb") as out:
         out.write(READY)
         out.flush()
         while head := questions.read(8):
             body = questions.read(int.from_bytes(head, "big"))
-            with quiet():
-                data = answer(decide, body)
-            out.write(data)
+            out.write(answer(decide, body))
             out.flush()
             # What a policy left behind in cycles goes now; what stays (modules) is not looked at again.
             gc.collect()

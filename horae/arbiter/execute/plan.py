@@ -136,19 +136,21 @@ class _Floor:
             # Another's start that came late may have taken the place: then this one is not asked for again, and runs
             # out.
             there = all(self._free.get(node, 0) >= 0 for node in target)
-            return self._taken(position, PlanStep(Verb.START, job, target, epoch=position.epoch, ready=there))
+            if there:
+                self._take(_needs(position, target))
+            return PlanStep(Verb.START, job, target, epoch=position.epoch, ready=there)
         if phase is not PlanPhase.IDLE:
             return PlanStep(Verb.START, job, target, ready=False, waits_for=(job,))
-        return self._taken(position, self._in_its_turn(Verb.START, position, target))
+        return self._given(Verb.START, position, target)
 
     def reshaped(self, position: Position, target: Allocation) -> PlanStep:
         job = position.job
         if position.forming:  # asked for now it would be refused, and then be asked for ever more seldom
             return PlanStep(Verb.RESHAPE, job, target, ready=False, waits_for=(job,))
-        return self._taken(position, self._in_its_turn(Verb.RESHAPE, position, target))
+        return self._given(Verb.RESHAPE, position, target)
 
-    def _in_its_turn(self, verb: Verb, position: Position, target: Allocation) -> PlanStep:
-        """Ready where there is room for it now; else with what it waits for."""
+    def _given(self, verb: Verb, position: Position, target: Allocation) -> PlanStep:
+        """Ready where there is room for it now, which it takes; else with what it waits for."""
         job, needs = position.job, _needs(position, target)
         if not self._closed.isdisjoint(needs):
             return PlanStep(verb, job, target, ready=False)
@@ -157,18 +159,16 @@ class _Floor:
             return PlanStep(verb, job, target, ready=False, waits_for=self._who_leaves(short, job))
         if self._now_s < position.may_start_s and position.left_nodes & target.keys():
             return PlanStep(verb, job, target, ready=False, waits_until_s=position.may_start_s)
+        self._take(needs)
         return PlanStep(verb, job, target)
 
     def _who_leaves(self, nodes: Iterable[NodeName], job: JobId) -> tuple[JobId, ...]:
         holders = (other for node in nodes for other in self._holders.get(node, ()))
         return tuple(dict.fromkeys(other for other in holders if other in self._leaving and other != job))
 
-    def _taken(self, position: Position, step: PlanStep) -> PlanStep:
-        """The step; what it takes is free no more, where it is done now."""
-        if step.ready:
-            for node, gpus in _needs(position, step.allocation).items():
-                self._free[node] -= gpus
-        return step
+    def _take(self, needs: Allocation) -> None:
+        for node, gpus in needs.items():
+            self._free[node] -= gpus
 
 
 def _lets_go(position: Position, target: Allocation) -> bool:

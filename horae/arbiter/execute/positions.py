@@ -127,7 +127,7 @@ def _idle(record: JobRecord, restart_gap_s: Seconds) -> Position:
         record.id,
         PlanPhase.IDLE,
         record.allocation,
-        grace_s=record.spec.grace_s,
+        record.spec.grace_s,
         left_nodes=frozenset(record.left_nodes),
         may_start_s=_may_start_s(record, restart_gap_s),
     )
@@ -147,14 +147,13 @@ def _target(
 ) -> Allocation:
     """What it is to hold. A job that nothing was decided about yet, or nothing can be now, is left as it is; so is one
     that runs and cannot be resumed, whatever was decided."""
-    stays = position.phase is PlanPhase.RUNS and not movable(record)
     if record.hold_why is not None and (movable(record) or not record.state.holds):
         return {}
-    if record.target is None or not decided_about or stays:
-        return position.held
-    if _as_good(position.held, record.target, limits.pinning, types):
-        return position.held
-    return record.target
+    held, target = position.held, record.target
+    stays = position.phase is PlanPhase.RUNS and not movable(record)
+    if target is None or not decided_about or stays or _as_good(held, target, limits.pinning, types):
+        return held
+    return target
 
 
 def _as_good(held: Allocation, target: Allocation, pinning: Pinning, types: Mapping[NodeName, GpuType]) -> bool:

@@ -6,6 +6,7 @@ Random histories of a small site; every question that its arbiter asks is made a
 from __future__ import annotations
 
 import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,18 +16,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from horae.arbiter import round
+from horae.arbiter import round, standing
 from horae.arbiter.decide import replies
 from horae.arbiter.decide.album import Album
 from horae.arbiter.decide.pickling import dumps, loads
 from horae.arbiter.decide.policy_runner import Question
 from horae.arbiter.decide.snapshot import picture, picture_of_the_fit
 from horae.arbiter.execute import positions
+from horae.journal import quiet as quieting
+from horae.journal.ledger import LeftOut, Obstacle
 from horae.journal.measured import Measurement
 from horae.journal.quiet import quiet
-from horae.port import JobState
+from horae.port import BlockKind, JobState
 from policy.decide import decide
-from policy.model import Decision, Node, Shape, Slowdown, Snapshot
+from policy.model import Decision, GpuRange, Node, Shape, Slowdown, Snapshot
 from policy.text import instance
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
 from tests.policy.worlds import choosy, snapshots
@@ -203,3 +206,55 @@ def test_the_search_for_garbage_goes_on_afterwards() -> None:
         assert not gc.isenabled()
         raise ValueError("x")
     assert gc.isenabled()
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_is_made_in_quiet_is_searched_only_with_all_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quieting, "SEARCH_AFTER", 50_000)
+    monkeypatch.setattr(quieting._Aged, "values", 0)
+    monkeypatch.setattr(quieting._Aged, "lived", 0)
+    searched: list[int] = []
+
+    def told(_phase: str, info: dict[str, int]) -> None:
+        searched.append(info["generation"])
+
+    gc.collect()
+    gc.callbacks.append(told)
+    try:
+        with quiet():
+            lost = weakref.ref(Cycle())
+            made: list[list[int]] = [[] for _ in range(20_000)]
+        made += [[] for _ in range(100)]
+        assert not searched
+        assert lost() is not None
+        while not searched and len(made) < 100_000:
+            with quiet():
+                made += [[] for _ in range(20_000)]
+    finally:
+        gc.callbacks.remove(told)
+    assert set(searched) == {2}
+    assert lost() is None
+    assert gc.get_freeze_count() == 0
+
+
+def test_the_quick_answer_about_who_is_decided_about_is_the_long_one(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.commands.submit([spec("j", 40)], ANN)
+    site.run(2)
+    (record,) = site.core.ledger.live()
+    others: dict[str, Any] = {
+        "state": JobState.COMPLETED, "shown": False, "ended": JobState.FAILED, "released": True, "missing_since_s": 1.0,
+        "guessed": True, "cancel_why": "a", "hold_why": "b", "blocked": Obstacle(BlockKind.ASIDE, "c", 0.0),
+        "losses": 9, "aside": LeftOut("d", 1e12, 0.0), "spec": replace(record.spec, gpus=GpuRange(0, 0, 0)),
+    }  # fmt: skip
+    waits = replace(record, state=JobState.QUEUED, allocation={}, holding={}, grant=None)
+    for changes in ({}, *({name: value} for name, value in others.items())):
+        job = replace(waits, **changes)
+        for unseen in (False, True):
+            found = standing.decidable(job, site.config, 1.0, unseen=unseen)
+            assert found == standing._decidable(job, site.config, 1.0, unseen=unseen)
+            assert found == (not changes or (unseen and "shown" in changes) or "losses" in changes)
