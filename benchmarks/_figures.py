@@ -61,6 +61,7 @@ FIGURES = (
     Figure("simulator", "over so many of its jobs", ("largest", "*", "jobs"), "", False),
     Figure("simulator", "jobs/s, all eleven together", ("together", "*", "jobs_per_s"), "", False),
     Figure("simulator", "over so many jobs", ("together", "*", "jobs"), "", False),
+    Figure("simulator", "memory for 1,000,000 jobs", ("million", "peak_megabytes"), "MB"),
     Figure("what_if", "CPU seconds of a site-year's history", ("cpu_s",), "s"),
     Figure("profiler_speed", "median of common forms", ("median_of_common_forms_mb_per_s",), "MB/s", False),
     Figure("profiler_score", "share right by the generic reader alone", ("generic", "share"), "", False),

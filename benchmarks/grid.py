@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -26,6 +25,7 @@ from math import exp, fsum, log
 from pathlib import Path
 from typing import Any
 
+from _limit import TooLong, cpu_limit
 from _record import RESULTS, record
 
 from horae.sim import results
@@ -65,14 +65,6 @@ MARKS = ("<!-- table: benchmarks/grid.py -->", "<!-- end of table -->")
 KEYS = ("mean_s", "rho_max", "jain", "gpu_hours", "resizes", "cpu_s")
 
 
-class _TooLong(Exception):
-    """The policy needs more time than it has."""
-
-
-def _stop(*_about: object) -> None:
-    raise _TooLong
-
-
 def shrunk(trace: Trace, many: int, gpus: float = GPUS) -> Trace:
     """So many of its jobs, as the module says."""
     whole = [job for job in trace.jobs if job.duration]
@@ -104,16 +96,13 @@ def shrunk(trace: Trace, many: int, gpus: float = GPUS) -> Trace:
 
 
 def played(trace: Trace, policy: str, most_s: float) -> dict[str, float] | None:
-    signal.signal(signal.SIGPROF, _stop)
     settings = Settings.of(cluster_of(CLUSTER), policy, {})
     started = time.process_time()
-    signal.setitimer(signal.ITIMER_PROF, most_s)
     try:
-        outcome = simulate(trace, settings, TABLE)
-    except _TooLong:
+        with cpu_limit(most_s):
+            outcome = simulate(trace, settings, TABLE)
+    except TooLong:
         return None
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
     found = results.summary(outcome, 0.0)
     assert found["completed"] == len(trace.jobs), f"{policy} leaves jobs"
     return {

@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from math import ceil, fsum
 from pathlib import Path
 from typing import Any
 
+from _limit import TooLong, cpu_limit
 from _record import record
 
 from horae.sim.engine.asking import Settings
@@ -55,29 +55,18 @@ HORAE = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(mai
 Rows = list[dict[str, Any]]
 
 
-class _TooLong(BaseException):  # a policy's own failure is any Exception
-    """The policy needs more time than it has."""
-
-
-def _stop(*_about: object) -> None:
-    raise _TooLong
-
-
 def played(trace: Trace, policy: str, nodes: int, most_s: float, *, ideal: bool = True) -> dict[str, Any] | None:
     """CPU seconds of one simulation; None where it takes more than `most_s`."""
     cluster = cluster_of(f"v100:{nodes}x8")
     restart = {} if ideal else {"restart_s": 30.0}
     settings = Settings.of(pooled(cluster) if ideal else cluster, policy, {}, ideal=ideal, **restart)
-    signal.setitimer(signal.ITIMER_PROF, most_s)
     started, spent_s, times = time.process_time(), 0.0, 0
     try:
-        try:
+        with cpu_limit(most_s):
             while spent_s < LEAST_S:
                 outcome, times = simulate(trace, settings, {}), times + 1
                 spent_s = time.process_time() - started
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0.0)
-    except _TooLong:  # also where the signal comes as the timer is put off
+    except TooLong:
         return None
     play_s, jobs = spent_s / times, len(trace.jobs)
     return {
@@ -163,7 +152,6 @@ def main() -> None:
     words.add_argument("--million", type=int, default=1_000_000, metavar="JOBS")
     words.add_argument("--out", type=Path, help="else benchmarks/results/simulator.json")
     given = words.parse_args()
-    signal.signal(signal.SIGPROF, _stop)
     policies = given.policies.split(",") if given.policies else list(catalogue.entries())
     grown = [policy for policy in GROWN if policy in policies]
     every = read(given.trace, given.format, skip_bad=True)

@@ -85,7 +85,9 @@ def played(plan: Plan, names: Sequence[Path], *data: bytes) -> tuple[GridCell, d
 
 def _found(plan: Plan, future: Any, folder: Path) -> GridCell:
     if future.status != "finished":
-        return grids.GridCell(plan, error=f"its worker died or failed: {future.exception()}")
+        failed = future.exception()  # none of one whose scheduler went away
+        why = "Dask's scheduler is gone" if failed is None else f"its worker died or failed: {failed}"
+        return grids.GridCell(plan, error=why)
     cell, left = future.result()
     if left:
         grids.forget(plan, folder)

@@ -11,7 +11,7 @@ paper's policies Themis is not played: it auctions each lease of jobs that run f
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -48,22 +48,30 @@ Ratios = dict[str, list[float]]
 @lru_cache(maxsize=2)
 def traces(seed: int) -> dict[str, Trace]:
     """By cluster, in the order of the paper's Table 3."""
-    random, out = Random(seed), dict[str, list[TraceJob]]()
     with SLICES.open(encoding="utf-8") as file:
-        for number, row in enumerate(csv.DictReader(file)):
-            gpus = int(row["gpus"])
-            model = random.choice([m for m in MODELS if fastest(m) >= gpus])
-            job = TraceJob(
+        logged = [
+            TraceJob(
                 f"{row['cluster']}-{number}",
                 float(row["submitted"]),
-                gpus,
+                int(row["gpus"]),
                 float(row["duration"]),
-                min_gpus=1,
-                max_gpus=fastest(model),
-                model=model,
+                row["cluster"],
             )
-            out.setdefault(row["cluster"], []).append(job)
-    return {cluster: Trace(tuple(jobs)) for cluster, jobs in out.items()}
+            for number, row in enumerate(csv.DictReader(file))
+        ]
+    return {cluster: Trace(tuple(jobs)) for cluster, jobs in modelled(logged, seed).items()}
+
+
+def modelled(logged: Iterable[TraceJob], seed: int) -> dict[str, list[TraceJob]]:
+    """By cluster, which their tenant is: what each job trains, of one tenant, from its cluster's first job on."""
+    random, out = Random(seed), dict[str, list[TraceJob]]()
+    for job in logged:
+        model = random.choice([m for m in MODELS if fastest(m) >= job.gpus])
+        jobs = out.setdefault(job.tenant, [])
+        jobs.append(replace(job, tenant="default", min_gpus=1, max_gpus=fastest(model), model=model))
+    return {
+        name: [replace(job, submitted=job.submitted - jobs[0].submitted) for job in jobs] for name, jobs in out.items()
+    }
 
 
 def fastest(model: str) -> Gpus:
@@ -78,9 +86,14 @@ def times(cluster: str, policy: str, seed: int, peak: bool = False) -> tuple[Sec
     trace = traces(seed)[cluster]
     if peak:
         trace = replace(trace, jobs=tuple(map(_at_peak, trace.jobs)))
+    return completion_s(trace.jobs, policy, seed)
+
+
+def completion_s(jobs: Sequence[TraceJob], policy: str, seed: int) -> tuple[Seconds, ...]:
+    """On the paper's GPUs as one pool."""
     options = {"over": "job"} if policy == "max-min" else {}
     settings = Settings.of(pooled(cluster_of(CLUSTER)), policy, options, seed=seed, ideal=True)
-    runs = simulate(trace, settings, table("afs")).runs
+    runs = simulate(Trace(tuple(jobs)), settings, table("afs")).runs
     return tuple(run.finished_s - run.plain.submitted_s for run in runs if run.finished_s is not None)
 
 

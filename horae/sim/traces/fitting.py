@@ -1,7 +1,8 @@
 """Models of a trace: gaps between arrivals, GPUs, durations by GPUs; how far each is from it; jobs drawn from them.
 
-A model is a quantile function. Three families are tried (exponential, Weibull, lognormal); where none comes near
-enough, the model is the trace's own quantiles joined by straight lines. Its distance from the trace is the largest
+A model is a quantile function. Three families are tried (exponential, Weibull, lognormal), each with the trace's own
+mean, so that what is drawn asks for as much; where none comes near enough, the model is the trace's own quantiles
+joined by straight lines. Its distance from the trace is the largest
 difference of the two distribution functions (Kolmogorov-Smirnov), the model taken at `POINTS` even steps.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import gamma, log
 from statistics import NormalDist
 from typing import Any
 
@@ -57,7 +59,7 @@ def _exponential(ordered: Numbers) -> Family | None:
 
 
 def _weibull(ordered: Numbers) -> Family | None:
-    """Maximum likelihood, by bisection of its one equation in the shape; zeros count as a millisecond."""
+    """Its shape by maximum likelihood, by bisection of its one equation; zeros count as a millisecond."""
     x = np.maximum(ordered, 1e-3)
     logs = np.log(x / x.max())
     if logs.min() == 0:
@@ -74,15 +76,16 @@ def _weibull(ordered: Numbers) -> Family | None:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if surplus(middle) < 0 else (low, middle)
     shape = (low * high) ** 0.5
-    scale = float(x.max() * np.exp(shape * logs).mean() ** (1 / shape))
+    scale = float(ordered.mean()) / gamma(1 + 1 / shape)
     return "weibull", {"shape": shape, "scale": scale}, lambda u: scale * (-np.log1p(-u)) ** (1 / shape)
 
 
 def _lognormal(ordered: Numbers) -> Family | None:
     logs = np.log(np.maximum(ordered, 1e-3))
-    mu, sigma = float(logs.mean()), float(logs.std())
-    if sigma == 0:
+    sigma, mean = float(logs.std()), float(ordered.mean())
+    if sigma == 0 or mean <= 0:
         return None
+    mu = log(mean) - sigma**2 / 2
     normal = NormalDist(mu, sigma)
     return "lognormal", {"mu": mu, "sigma": sigma}, lambda u: float(np.exp(normal.inv_cdf(max(u, 1e-12))))
 

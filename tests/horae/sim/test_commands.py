@@ -198,9 +198,9 @@ class _Cluster(types.ModuleType):
 
         def submit(self, call: Callable[..., object], plan: Plan, *more: object, pure: bool) -> object:
             there, arguments = pickle.loads(pickle.dumps((plan, more)))
-            dies = there.seed == 2
-            value = None if dies else pickle.loads(pickle.dumps(call(there, *arguments)))
-            return _Future("error" if dies else "finished", value)
+            if there.seed == 2:
+                return _Future("error" if there.policy == "fifo" else "cancelled", None)
+            return _Future("finished", pickle.loads(pickle.dumps(call(there, *arguments))))
 
         def close(self) -> None:
             pass
@@ -217,8 +217,8 @@ class _Future:
     def result(self) -> object:
         return self._value
 
-    def exception(self) -> Exception:
-        return RuntimeError("KilledWorker")
+    def exception(self) -> Exception | None:
+        return RuntimeError("KilledWorker") if self.status == "error" else None
 
 
 def test_a_grid_on_a_dask_cluster_is_the_grid_of_here(
@@ -227,7 +227,7 @@ def test_a_grid_on_a_dask_cluster_is_the_grid_of_here(
     monkeypatch.setitem(sys.modules, "distributed", _Cluster("distributed"))
     words = ("compare", trace, *CLUSTER, "--policies", "fifo,srtf", "--no-plots", "--seeds", "1..2")
     code, _, err = said(capsys, *words, "--dask", "tcp://there:8786", "--out", str(tmp_path / "far"))
-    assert (code, "KilledWorker" in err) == (1, True)
+    assert (code, "KilledWorker" in err, "scheduler is gone" in err) == (1, True, True)
     assert said(capsys, *words, "--workers", "1", "--out", str(tmp_path / "near"))[0] == 0
     for name in ("fifo-1.csv", "srtf-1.csv", "fifo-1.gpus.csv"):
         assert (tmp_path / "far" / name).read_bytes() == (tmp_path / "near" / name).read_bytes()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horae.sim.traces.fitting import distance, fitted
+from horae.sim.traces.fitting import distance, fitted, two_samples
 from tests.horae.cli.conftest import Horae, horae
 
 __all__ = ["horae"]
@@ -179,3 +179,14 @@ def test_fit_finds_the_family_that_numbers_are_from_and_measures_itself_honestly
         assert model.name == name
         assert model.ks < 0.03
     assert distance(np.linspace(0, 1, 1001), lambda u: 0.5 * u) == pytest.approx(0.5, abs=1e-3)
+
+
+def test_what_is_drawn_asks_for_as_much_and_is_as_near_as_it_is_said_to_be() -> None:
+    """Calm hours and busy ones: a lognormal is near their gaps, and its mean is far from theirs."""
+    dice = np.random.default_rng(3)
+    values = np.concatenate([dice.exponential(30, 2000), dice.exponential(300, 2000)])
+    model = fitted(values)
+    drawn = np.array([model.at(float(u)) for u in dice.random(4000)])
+    stretched = np.sort(drawn * values.mean() / drawn.mean())
+    assert drawn.mean() == pytest.approx(values.mean(), rel=0.1)
+    assert two_samples(np.sort(values), stretched) <= model.ks + 0.03
