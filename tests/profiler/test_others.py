@@ -51,7 +51,6 @@ KNOWN = {
         "validation.loss.last[0]",
         "validation.loss.last[1]",
     },
-    "tesseract-lstm": {"runs", "iterations.last"},  # `At iteration 100/100/100`, and no loss
     "one-letter-names": {"iterations.last", "iterations.total"},
     # sorted keys: the counter stands below its values
     "rllib-sorted-keys": {
