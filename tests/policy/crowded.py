@@ -6,7 +6,7 @@ import sys
 from random import Random
 
 from tests.policy.crowds import crowd
-from tests.policy.test_remedies import untrue, untrue_of_holders
+from tests.policy.remedies import untrue, untrue_of_holders
 from tests.policy.worlds import NAMES
 
 

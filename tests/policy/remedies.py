@@ -269,3 +269,37 @@ HOLDERS: Mapping[str, Deed] = {
     r"a measurement that shows a gain from more GPUs": _more_is_faster,
     r"a smaller minimum, or more nodes of one type": _smaller_or_nodes,
 }
+
+
+def asked(snapshot: Snapshot, policy: str) -> Decision:
+    return decide(snapshot, policy, {}, 0, 20.0)
+
+
+def untrue(snapshot: Snapshot, policy: str) -> list[str]:
+    """What was said of jobs that wait and, carried out, changes nothing for them; each kind of word once."""
+    before, wrong, asked_about = asked(snapshot, policy), [], set()
+    for job in snapshot.jobs:
+        reason = before.reasons[job.name]
+        kind = (reason.code, re.sub(r"\w*\d+", "", reason.change))
+        if before.allocation[job.name] or job.work.left == 0 or kind in asked_about:
+            continue
+        asked_about.add(kind)
+        for then in carried_out(snapshot, policy, job, reason):
+            if not seen(then, job, before):
+                wrong.append(f"{policy}: {job.name} {reason.code}: {reason.text}; would change by {reason.change}")
+    return wrong
+
+
+def untrue_of_holders(snapshot: Snapshot, policy: str) -> list[str]:
+    """The same of jobs that hold GPUs."""
+    before, wrong, asked_about = asked(snapshot, policy), [], set()
+    for job in snapshot.jobs:
+        reason = before.reasons[job.name]
+        kind = re.sub(r"\w*\d+", "", reason.change)
+        if not before.allocation[job.name] or kind in asked_about:
+            continue
+        asked_about.add(kind)
+        for then in carried_out(snapshot, policy, job, reason, holds=True):
+            if not served_otherwise(then, job, snapshot, before):
+                wrong.append(f"{policy}: {job.name} {reason.code}: {reason.text}; would change by {reason.change}")
+    return wrong

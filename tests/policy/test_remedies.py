@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from policy.decide import decide
 from policy.model import Away, Cluster, Code, Decision, GpuRange, Job, Node, Snapshot, Tenant, TypeChoice
 from tests.policy.crowds import crowd
-from tests.policy.remedies import carried_out, seen, served_otherwise, total
+from tests.policy.remedies import asked, total, untrue, untrue_of_holders
 from tests.policy.worlds import NAMES
 
 TYPES = ("k80", "v100")
@@ -41,10 +39,6 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         )  # fmt: skip
     types = tuple(t for t in TYPES if any(n.gpu_type == t for n in nodes))
     return Snapshot(Cluster(nodes, gpu_types=types), tuple(jobs), (Tenant("ann"), Tenant("ben")))
-
-
-def asked(snapshot: Snapshot, policy: str) -> Decision:
-    return decide(snapshot, policy, {}, 0, 20.0)
 
 
 def held(decision: Decision, job: str) -> int:
@@ -78,36 +72,6 @@ def test_what_would_change_it_does(snapshot: Snapshot, policy: str) -> None:
 def test_on_crowded_clusters_what_would_change_it_does(seed: int, jobs: int) -> None:
     for policy in NAMES:
         assert not untrue(crowd(seed, jobs), policy)
-
-
-def untrue(snapshot: Snapshot, policy: str) -> list[str]:
-    """What was said of jobs that wait and, carried out, changes nothing for them; each kind of word once."""
-    before, wrong, asked_about = asked(snapshot, policy), [], set()
-    for job in snapshot.jobs:
-        reason = before.reasons[job.name]
-        kind = (reason.code, re.sub(r"\w*\d+", "", reason.change))
-        if before.allocation[job.name] or job.work.left == 0 or kind in asked_about:
-            continue
-        asked_about.add(kind)
-        for then in carried_out(snapshot, policy, job, reason):
-            if not seen(then, job, before):
-                wrong.append(f"{policy}: {job.name} {reason.code}: {reason.text}; would change by {reason.change}")
-    return wrong
-
-
-def untrue_of_holders(snapshot: Snapshot, policy: str) -> list[str]:
-    """The same of jobs that hold GPUs."""
-    before, wrong, asked_about = asked(snapshot, policy), [], set()
-    for job in snapshot.jobs:
-        reason = before.reasons[job.name]
-        kind = re.sub(r"\w*\d+", "", reason.change)
-        if not before.allocation[job.name] or kind in asked_about:
-            continue
-        asked_about.add(kind)
-        for then in carried_out(snapshot, policy, job, reason, holds=True):
-            if not served_otherwise(then, job, snapshot, before):
-                wrong.append(f"{policy}: {job.name} {reason.code}: {reason.text}; would change by {reason.change}")
-    return wrong
 
 
 @settings(max_examples=40, deadline=None)
