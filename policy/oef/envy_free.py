@@ -16,14 +16,14 @@ Nobody's envy is a row before somebody does envy: of n^2 rows few are ever neede
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policy.model import SolverSummary, Termination
-from policy.oef.shares import Matrix, Shares, Users, block, merged, split, timed, values
+from policy.oef.shares import Matrix, Shares, Users, block, merged, split, values
 from policy.parts.solver import TOLERANCE, Backend, Constraint, Program, Result, Variable
 
 #: Rows of each envious tenant that a pass of row generation adds: its worst, among so many tenants like it first; and
@@ -47,22 +47,33 @@ def cooperative(
         return Shares(np.zeros_like(users.speed), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
     small = replace(small, weight=small.weight / small.weight.mean())
     lines = _Lines(small)
-    best, x = _solve(small, lines, time_limit_s, seed, backend)
-    seconds, late, rows, gain, further = best.seconds, best.clock, best.rows, 1.0, False
-    while best.has_solution and lines.bent and rows < ROWS and (gain > GAIN or not further):
-        further, gain = gain <= GAIN, 0.0
-        if not lines.touch(x, further):
-            continue
-        result, found = _solve(small, lines, time_limit_s, seed, backend)
-        seconds, late, rows = seconds + result.seconds, late or result.clock, rows + result.rows
-        gain = (result.objective or 0.0) / max(best.objective or 0.0, 1e-300) - 1
-        if result.has_solution and gain > 0:
-            best, x = result, found
-    solver = timed(best, seconds, late)
+    best, x, notes = _climbed(lines, lambda: _solve(small, lines, time_limit_s, seed, backend))
+    solver = best.summary()
     if best.optimal and lines.bent:  # each program's optimum: there may be a better one between other lines
         solver = replace(solver, termination=Termination.FEASIBLE, gap=None)
-    notes = (f"with demand caps: the last program was better by {gain:.2g}, and no other was begun",)
-    return Shares(split(x, of, users.weight), solver, notes if gain > GAIN and rows >= ROWS else ())
+    return Shares(split(x, of, users.weight), solver, notes)
+
+
+def _climbed(lines: _Lines, solve: Callable[[], tuple[Result, Matrix]]) -> tuple[Result, Matrix, tuple[str, ...]]:
+    """The best of the programs, each with lines that touch at the best answer so far, and what is said of them."""
+    best, x = result, found = solve()
+    done, gain, further = [result], 1.0, False
+    while lines.bent and best.has_solution and (gain > GAIN or not further):
+        if sum(r.rows for r in done) >= ROWS:
+            note = f"with demand caps: the last program was better by {gain:.2g}, and no other was begun"
+            return _in_all(best, done), x, (note,)
+        further, gain = gain <= GAIN, 0.0
+        if lines.touch(x, further):
+            result, found = solve()
+            done.append(result)
+            gain = result.objective / max(best.objective or 0.0, 1e-300) - 1 if result.objective else 0.0
+        if gain > 0:
+            best, x = result, found
+    return _in_all(best, done), x, ()
+
+
+def _in_all(best: Result, done: Sequence[Result]) -> Result:
+    return replace(best, seconds=sum(r.seconds for r in done), clock=any(r.clock for r in done))
 
 
 def _solve(
