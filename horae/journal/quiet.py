@@ -6,8 +6,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Values that are made in quiet between two searches through everything, at least.
-SEARCH_AFTER = 1_000_000
+#: Values that are made in quiet between two searches through everything, at least: some twenty rounds of 10,000 jobs.
+SEARCH_AFTER = 4_000_000
 
 
 class _Aged:
