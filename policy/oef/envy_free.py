@@ -17,6 +17,7 @@ Nobody's envy is a row before somebody does envy: of n^2 rows few are ever neede
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from policy.model import SolverSummary, Termination
 from policy.oef.shares import Matrix, Shares, Users, block, merged, split, values
-from policy.parts.solver import TOLERANCE, Backend, Constraint, Program, Result, Variable
+from policy.parts.solver import TOLERANCE, Backend, Constraint, Program, Result, Variable, relative_gap
 
 #: Rows of each envious tenant that a pass of row generation adds: its worst, among so many tenants like it first; and
 #: of how many such each has a row to begin with.
@@ -33,6 +34,8 @@ WORST, ALIKE, FIRST = 4, 16, 3
 ROWS, GAIN = 50_000, 1e-4
 #: Relative differences below this are none, where lines touch at a kink.
 SAME = 1e-7
+#: A total as near to a bound is the largest: nearer is nothing that a solver tells.
+EXACT = 1e-6
 #: The least unit of a row, to the mean, that counts in what GPUs are taken: below it HiGHS would not see it.
 LIGHT = 1e-8
 Pairs = NDArray[np.intp]
@@ -50,8 +53,17 @@ def cooperative(
     best, x, notes = _climbed(lines, lambda: _solve(small, lines, time_limit_s, seed, backend))
     solver = best.summary()
     if best.optimal and lines.bent:  # each program's optimum: there may be a better one between other lines
-        solver = replace(solver, termination=Termination.FEASIBLE, gap=None)
+        solver = _short_of(best, _solve(small, lines.below(), time_limit_s, seed, backend)[0])
     return Shares(split(x, of, users.weight), solver, notes)
+
+
+def _short_of(best: Result, bound: Result) -> SolverSummary:
+    """How far the best answer is from what none can be above, as far as that is known."""
+    solver = _in_all(best, (best, bound)).summary()
+    gap = relative_gap(best.objective, bound.objective) if bound.optimal else None
+    if gap is not None and gap <= EXACT:
+        return solver
+    return replace(solver, termination=Termination.FEASIBLE, gap=gap)
 
 
 def _climbed(lines: _Lines, solve: Callable[[], tuple[Result, Matrix]]) -> tuple[Result, Matrix, tuple[str, ...]]:
@@ -165,6 +177,16 @@ class _Lines:
         others = bool((at != self._at).any())
         self._at = at
         return others
+
+    def below(self) -> _Lines:
+        """The same with one line each that is nowhere above: of whatever share, the part that would fit under the cap
+        of the largest that there can be. Whoever envies nobody keeps to it, so that its program is a bound of all."""
+        users, made = self._users, copy(self)
+        largest = self._rates * (np.minimum(users.cap, users.gpus.sum()) / self.unit)
+        fits = np.minimum(1.0, (users.cap / self.unit)[:, None] / np.maximum(largest, 1e-300))
+        made._price = made._charge = np.zeros((len(users.weight), 1))
+        made._rates, made._at = self._rates * fits, np.zeros_like(self._at)
+        return made
 
     def no_envy(self, x: list[list[Variable]], who: int, other: int) -> Constraint:
         """`who` does not prefer the share of `other`, by the line that it keeps to; the largest coefficient is 1."""
