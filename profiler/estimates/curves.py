@@ -28,6 +28,7 @@ FEWEST_STEPS = 6  #: from one value to the next, from which a curve falls steadi
 STEADY = 0.75  #: where so many of them go down
 FEWEST_SORTED = 4  #: positions at which of two losses the same is the higher, where they are of two sorts
 SORTED = 0.9  #: of the positions, at least this share
+SEVERAL = 1.5  #: times as many accuracies of a position as losses
 APART = 1.05  #: and how far it is above the other
 LIKE_THE_SUM = 1e-3  #: and how near: they are printed with few digits
 
@@ -96,7 +97,7 @@ class Positions:
 
 def _before_the_first(counted: Sequence[Point]) -> float:
     """The epoch of lines that tell none: where an epoch is told behind its lines, the one before the first told."""
-    told = [p.epoch for p in counted if p.epoch is not None and p.kind is Kind.TRAIN]
+    told = [p.epoch for p in counted if p.epoch is not None]
     return _whole(min(told, default=1.0)) - 1
 
 
@@ -160,10 +161,8 @@ def loss_curve(run: Run) -> Curve | None:
     for kind in (Kind.TRAIN, Kind.EPOCH):
         points = [p for p in run.points if p.kind is kind and p.losses and not p.redrawn]
         totals = [p for p in points if p.total]
-        if totals and tells_two_sorts(run):
-            return None
         if totals:
-            return _curve_of_totals(run, totals)
+            return None if tells_two_sorts(run) else _curve_of_totals(run, totals)
         if points:
             return _curve_of_parts(run, points)
     return None
@@ -318,20 +317,18 @@ def accuracy_curve(run: Run) -> Curve | None:
     """Training accuracy: step lines before summaries of epochs; the first of a line (top-1 before top-5)."""
     for kind in (Kind.TRAIN, Kind.EPOCH):
         points = [p for p in run.points if p.kind is kind and p.accuracies and not p.redrawn]
-        if points and _are_several(run, points):
-            return None
         if points:
-            return _named_curve(run, [(p, p.accuracies) for p in points])
+            return None if _are_several(run, points) else _named_curve(run, [(p, p.accuracies) for p in points])
     return None
 
 
 def _are_several(run: Run, points: Sequence[Point]) -> bool:
-    """Whether one process, which tells one loss of each position, tells several accuracies of most: of several heads
-    or data sets, and their mean was never printed."""
-    losing = Counter((p.epoch, p.iteration) for p in run.points if p.kind is points[0].kind and p.losses)
-    told = Counter((p.epoch, p.iteration) for p in points if p.rank is None and p.trial is None and not p.from_bar)
-    more = sum(losing[at] == 1 < n for at, n in told.items())
-    return (run.ranks or 1) <= 1 and 2 * more > len(told)
+    """Whether far more accuracies are told of a position than losses: of several heads or data sets, and their mean
+    was never printed. Ranks tell as many of each."""
+    told = {(p.epoch, p.iteration, p.accuracies[0].value) for p in points}
+    places = {at[:2] for at in told}
+    losing = [p for p in run.points if p.losses]
+    return len(told) > SEVERAL * max(len(places), len(losing))
 
 
 def falls_together(accuracy: Curve | None, loss: Curve | None) -> bool:
@@ -403,7 +400,8 @@ def _held_out_positions(run: Run) -> dict[int, float | None]:
     for p in run.points:
         if p.kind is not Kind.VALIDATION:
             at = positions(p)
-            last, stood = (at, p.iteration) if at is not None else (last, stood)
+            if at is not None:
+                last, stood = at, p.iteration
             continue
         if positions.axis == "epoch":
             found[p.line] = p.epoch if p.epoch is not None else (0.0 if last is None else last)
@@ -422,7 +420,7 @@ def most_common(items: Sequence[T]) -> T:
 
 
 def loss_summary(run: Run, curve: Curve | None) -> LossSummary | None:
-    if curve is None or not curve.points:
+    if curve is None:
         return None
     return LossSummary(
         name=curve.name,

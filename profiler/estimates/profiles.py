@@ -7,7 +7,6 @@ version wrote and this one does not know is refused with its version, never half
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,7 +102,7 @@ class Store:
         s = slowdown(stretches, self._site.prior(own_size, but=key))
         made = (s, merge(stretches, s))
         if key in self.profiles:
-            self._site.learn(key, own_size, s, Counter(one.tenant for one in stretches).most_common(1)[0][0])
+            self._site.learn(key, own_size, s, stretches[-1].tenant)
             self._made[key] = made
         return made
 

@@ -54,7 +54,7 @@ class Site:
 
     #: key -> (parameters of the model or None, span -> (log S, its variance))
     known: dict[str, tuple[float | None, dict[Span, tuple[float, float]]]] = field(default_factory=dict)
-    tenants: dict[str, str] = field(default_factory=dict)  #: key -> who measured most of it
+    tenants: dict[str, str] = field(default_factory=dict)  #: key -> who measured it last
 
     def learn(self, key: str, size: float | None, slowdown: Mapping[Span, Estimate], tenant: str) -> None:
         """Remember what was measured of a model; estimates that are priors themselves teach nothing."""
@@ -72,14 +72,15 @@ class Site:
         paper's value as one."""
         base = Prior.default()
         mean, sd = dict(base.mean), dict(base.sd)
+        keys = Counter(self.tenants.values())
         for span in (Span.RACK, Span.CLUSTER):
             rows = [(base.mean[span], TAU**2, 1.0)]
-            told = [key for key, (_, measured) in self.known.items() if key != but and span in measured]
-            votes = Counter(self.tenants[key] for key in told)
-            for key in told:
-                other, measured = self.known[key]
-                value, variance = measured[span]
-                rows.append((value, variance + (TAU / 2) ** 2, _alike(size, other) / votes[self.tenants[key]]))
+            for key, (other, measured) in self.known.items():
+                if key != but and span in measured:
+                    value, variance = measured[span]
+                    variance += (TAU / 2) ** 2
+                    weight = _alike(size, other) / keys[self.tenants[key]]
+                    rows.append((value, variance, weight))
             weights = np.array([w / v for _, v, w in rows])
             values = np.array([value for value, _, _ in rows])
             mean[span] = float(np.average(values, weights=weights))

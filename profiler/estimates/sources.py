@@ -311,10 +311,8 @@ def _lasting(points: Sequence[Point]) -> bool:
 
 def _between_epochs(run: Run) -> list[float]:
     """Seconds an epoch by the stamps of the lines that sum up epochs; too few say nothing."""
-    stamped = [
-        (p.epoch, p.time_s) for p in run.points if p.kind is Kind.EPOCH and p.rank in (None, 0) and not p.redrawn
-    ]
-    known = [(e, t) for e, t in stamped if e is not None and t is not None]
+    summed_up = [p for p in run.points if p.kind is Kind.EPOCH and p.rank in (None, 0) and not p.redrawn]
+    known = [(p.epoch, p.time_s) for p in summed_up if p.epoch is not None and p.time_s is not None]
     each = [(t - s) / (e - d) for (d, s), (e, t) in pairwise(known) if e > d and t > s]
     return each if len(each) >= FEWEST_EPOCHS else []
 

@@ -69,12 +69,9 @@ class Boundaries:
     # --- what the held text says --------------------------------------------------------------------------
 
     @property
-    def banner(self) -> bool:
-        return any(s.banner for s in self.starts)
-
-    def began_behind(self, line: int) -> bool:
-        """Whether a program started behind a line, and no point came since."""
-        return any(s.banner and s.line > line for s in self.starts)
+    def banner(self) -> int:
+        """Where a program started last, and no point came since; 0: none did."""
+        return max((s.line for s in self.starts if s.banner), default=0)
 
     @property
     def resumed(self) -> bool:
@@ -179,7 +176,7 @@ class Boundaries:
         known = stretch.failure
         if known is None or (known.kind is FailureKind.TRACEBACK and failure.kind is not FailureKind.TRACEBACK):
             stretch.failure = failure
-        if not stretch.banner and not self.banner:
+        if not self.banner:
             self.open.last_line = max(self.open.last_line, failure.line)
 
     def stretch(self, line: int, new: bool = False) -> Start:

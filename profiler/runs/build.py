@@ -267,14 +267,14 @@ def _counter(main: Series | None, training: list[Series]) -> Series | None:
         return main
     # its values stand on other lines than the counter
     named = [s for s in steps if s.plan.iteration is not None and s.first_line <= main.last_line]
-    own = [s for s in named if _stands_at(s, main)]
+    own = [s for s in named if _stands_at(s, main.last_iteration)]
     return max(own, key=lambda s: (not s.bar, s.count), default=main)
 
 
-def _stands_at(s: Series, main: Series) -> bool:
+def _stands_at(s: Series, iteration: float) -> bool:
     """Whether a counter stands where values on other lines do, or on its next line, whose values are not there yet."""
-    ahead = (s.last_iteration or 0.0) - (main.last_iteration or 0.0)
-    return ahead == 0 or (s.last_line > main.last_line and 0 < ahead <= s.interval)
+    ahead = (s.last_iteration or 0.0) - iteration
+    return 0 <= ahead <= s.interval
 
 
 def _counter_beside(main: Series, counted: list[Series]) -> Series | None:

@@ -335,7 +335,7 @@ class Runs:
         epoch, iteration, at = run.announced or (*run.position, run.position_line)
         if plan.loss is not None and self._is_of_next(run, plan, line, at):
             return
-        if iteration is None or line - at > NEAR or self.bounds.began_behind(at):
+        if iteration is None or line - at > NEAR or self.bounds.banner > at:
             if plan.loss is not None and run.context is not None:
                 self._summary(plan, groups, line, redrawn, "epoch")
             return

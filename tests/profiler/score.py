@@ -337,7 +337,7 @@ def others() -> list[str]:
         "`frameworks_held.yaml`) are halves of one draw of 89 logs as well-known frameworks print them, many behind",
         "what ships them (container runtimes, journald, Slurm, JSON), some restarted. The twenty-fifth and",
         "twenty-sixth (`found.yaml`, `found_held.yaml`) are halves of one draw of 64 excerpts of real logs that",
-        "public repositories hold, with their values, of 53 programs; text without any training is among them.",
+        "public repositories hold, with their values, of 56 repositories; text without any training is among them.",
         "Their text is not kept here: the labels say where it stands. All were",
         "labelled by hand before the profiler read them (the seventh to ninth, and their first reading, at commit",
         "362f66c; the tenth and eleventh at c1f595a, the next two at 9163c1a, then 8f19a08, the two behind them at",

@@ -209,8 +209,10 @@ class LogProfiles:
 
     def _take_key(self, log: _Log, job: JobId, spec: JobSpec | None) -> None:
         """The key that its specification says now; what was kept under another one moves to it."""
-        key = model_key(spec) if spec is not None else self.key_of(job)
-        log.tenant = (spec.tenant or spec.owner or "") if spec is not None else log.tenant
+        key = self.key_of(job)
+        if spec is not None:
+            key = model_key(spec)
+            log.tenant = spec.tenant or spec.owner
         if log.key and key != log.key:
             self.store.rename(log.key, key, job)
             log.key_from = "corrected"
