@@ -9,7 +9,8 @@ is the least of some lines, a price of l's GPUs each (the value of one more GPU 
 type). A line that touches u_l at a point where nobody envies is one that all may keep to: it forbids too much
 elsewhere, but never lets envy through. The even split is such a point, and so is every answer, so that the next
 program's answer is no worse; one more, with everybody's next line, is tried where that ends. There may be a better one
-between other lines still (docs/policies/index.md). Without caps there is one line each, and one program ends it.
+between other lines still; how much better at most, a program with lines below says (docs/policies/index.md). Without
+caps there is one line each, and one program ends it.
 
 Nobody's envy is a row before somebody does envy: of n^2 rows few are ever needed.
 """
@@ -30,15 +31,19 @@ from policy.parts.solver import TOLERANCE, Backend, Constraint, Program, Result,
 #: Rows of each envious tenant that a pass of row generation adds: its worst, among so many tenants like it first; and
 #: of how many such each has a row to begin with.
 WORST, ALIKE, FIRST = 4, 16, 3
-#: Rows after which no further program is begun, and relative gains below which none is worth it.
-ROWS, GAIN = 50_000, 1e-4
+#: Rows after which no further program is begun, and after which one that is NEAR is enough; relative gains below which
+#: none is worth it.
+ROWS, MANY, GAIN = 50_000, 5_000, 1e-4
 #: Relative differences below this are none, where lines touch at a kink.
 SAME = 1e-7
-#: A total as near to a bound is the largest: nearer is nothing that a solver tells.
-EXACT = 1e-6
+#: A total as near to a bound is the largest, for nearer is nothing that a solver tells; or is near enough of many rows.
+EXACT, NEAR = 1e-6, 1e-3
+#: How much of the even split there is in where the first program's lines touch, tried in this order.
+NEARER = (0.0, 0.25, 0.5)
 #: The least unit of a row, to the mean, that counts in what GPUs are taken: below it HiGHS would not see it.
 LIGHT = 1e-8
 Pairs = NDArray[np.intp]
+_Solve = Callable[["_Lines"], tuple[Result, Matrix]]
 
 
 def cooperative(
@@ -49,39 +54,61 @@ def cooperative(
     if not len(small.speed):
         return Shares(np.zeros_like(users.speed), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
     small = replace(small, weight=small.weight / small.weight.mean())
+    done: list[Result] = []
+
+    def solve(lines: _Lines) -> tuple[Result, Matrix]:
+        answer = _solve(small, lines, time_limit_s, seed, backend)
+        done.append(answer[0])
+        return answer
+
     lines = _Lines(small)
-    best, x, notes = _climbed(lines, lambda: _solve(small, lines, time_limit_s, seed, backend))
-    solver = best.summary()
-    if best.optimal and lines.bent:  # each program's optimum: there may be a better one between other lines
-        solver = _short_of(best, _solve(small, lines.below(), time_limit_s, seed, backend)[0])
+    if not lines.bent:
+        best, x = solve(lines)
+        return Shares(split(x, of, users.weight), best.summary())
+    bound, loose = solve(lines.below())
+    best, x, notes = _climbed(*_begun(small, loose, solve), bound, solve, done)
+    solver = _in_all(best, done).summary()
+    gap = _gap(best, bound)
+    if best.optimal and (gap is None or gap > EXACT):  # each program's optimum, and there may be a better one
+        solver = replace(solver, termination=Termination.FEASIBLE, gap=gap)
     return Shares(split(x, of, users.weight), solver, notes)
 
 
-def _short_of(best: Result, bound: Result) -> SolverSummary:
-    """How far the best answer is from what none can be above, as far as that is known."""
-    solver = _in_all(best, (best, bound)).summary()
-    gap = relative_gap(best.objective, bound.objective) if bound.optimal else None
-    if gap is not None and gap <= EXACT:
-        return solver
-    return replace(solver, termination=Termination.FEASIBLE, gap=gap)
+def _begun(users: Users, loose: Matrix, solve: _Solve) -> tuple[_Lines, Result, Matrix]:
+    """The first answer, from lines that touch at what none can be above; or, where those leave none, nearer and nearer
+    to the even split, at which they always do."""
+    for part in NEARER:
+        lines = _Lines(users)
+        lines.touch(part * lines.even + (1 - part) * loose)
+        result, x = solve(lines)
+        if result.has_solution:
+            return lines, result, x
+    lines = _Lines(users)
+    return lines, *solve(lines)
 
 
-def _climbed(lines: _Lines, solve: Callable[[], tuple[Result, Matrix]]) -> tuple[Result, Matrix, tuple[str, ...]]:
+def _climbed(
+    lines: _Lines, best: Result, x: Matrix, bound: Result, solve: _Solve, done: Sequence[Result]
+) -> tuple[Result, Matrix, tuple[str, ...]]:
     """The best of the programs, each with lines that touch at the best answer so far, and what is said of them."""
-    best, x = result, found = solve()
-    done, gain, further = [result], 1.0, False
-    while lines.bent and best.has_solution and (gain > GAIN or not further):
-        if sum(r.rows for r in done) >= ROWS:
-            note = f"with demand caps: the last program was better by {gain:.2g}, and no other was begun"
-            return _in_all(best, done), x, (note,)
+    gain, further = 1.0, False
+    while best.has_solution and (gain > GAIN or not further):
+        rows = sum(r.rows for r in done)
+        if (gap := _gap(best, bound)) is not None and gap <= (EXACT if rows < MANY else NEAR):
+            break
+        if rows >= ROWS:
+            return best, x, (f"with demand caps: the last program was better by {gain:.2g}, and no other was begun",)
         further, gain = gain <= GAIN, 0.0
         if lines.touch(x, further):
-            result, found = solve()
-            done.append(result)
+            result, found = solve(lines)
             gain = result.objective / max(best.objective or 0.0, 1e-300) - 1 if result.objective else 0.0
         if gain > 0:
             best, x = result, found
-    return _in_all(best, done), x, ()
+    return best, x, ()
+
+
+def _gap(best: Result, bound: Result) -> float | None:
+    return relative_gap(best.objective, bound.objective) if bound.optimal else None
 
 
 def _in_all(best: Result, done: Sequence[Result]) -> Result:
@@ -139,7 +166,8 @@ class _Lines:
         self._rates = each[None, :] / each[:, None]  # what a unit of i's is to l, by their weights
         self._top = users.speed.max(axis=1)
         self.slopes: list[list[float]] = (users.speed / self._top[:, None]).tolist()
-        even = users.gpus[None, :] * (users.weight / users.weight.sum() / self.unit)[:, None]
+        self.even = users.gpus[None, :] * (users.weight / users.weight.sum())[:, None]
+        even = self.even / self.unit[:, None]
         fair = np.array([(self._steep(q) * even).sum(axis=1) + self._charge[:, q] for q in range(k + 1)])
         self.fair = fair.min(axis=0) / self._top
         first = np.argmax(fair <= fair.min(axis=0) * (1 + SAME), axis=0)
@@ -162,7 +190,7 @@ class _Lines:
             np.minimum(least, line, out=least)
         return least - np.einsum("lj,lj->l", self._users.speed, each)[:, None], bound
 
-    def touch(self, x: Matrix, further: bool) -> bool:
+    def touch(self, x: Matrix, further: bool = False) -> bool:
         """From now on the lines that touch at x, at a kink the flattest, or one `further`; whether they are others. Who
         has all that it can use is to keep that, and envies nobody."""
         each = x / self.unit[:, None]
