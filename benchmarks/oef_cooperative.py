@@ -4,8 +4,8 @@
 
 n tenants with distinct random rows on 10 GPU types. Three ways in one run, the same optimum asserted: ours
 (policy.oef.envy_free through PuLP), the same row generation written on bare HiGHS, and Eq. 10 with all n^2 rows at once
-on bare HiGHS (the paper's formulation, on a faster solver than its ECOS; up to --literal tenants). Then 26 models shared
-by 1,000 tenants. CPU seconds of one thread; the growth exponent is fitted over n.
+on bare HiGHS (the paper's formulation, on a faster solver than its ECOS; up to --literal tenants). Then 26 models
+shared by 1,000 tenants. CPU seconds of one thread; the growth exponent is fitted over n.
 """
 
 from __future__ import annotations

@@ -72,9 +72,18 @@ def keeps_to_itself(ledger: Ledger, config: Config, pool: str) -> bool:
 
 #: How nearly all jobs of a long queue are: what is said of a job that waits, and nothing else was.
 _WAITING = attrgetter(
-    "state", "shown", "ended", "released", "missing_since_s", "guessed", "cancel_why", "hold_why", "blocked", "aside",
+    "state",
+    "shown",
+    "ended",
+    "released",
+    "missing_since_s",
+    "guessed",
+    "cancel_why",
+    "hold_why",
+    "blocked",
+    "aside",
     "losses",
-)  # fmt: skip
+)
 _MERELY = (JobState.QUEUED, True, None, False, None, False, None, None, None, None, 0)
 
 

@@ -124,7 +124,8 @@ def _solve(
     billion would be lost in a solver's tolerance.
     """
     n, k = users.speed.shape
-    program, unit = Program(), lines.unit
+    program = Program()
+    unit = lines.unit
     x = block(program, users)
     takes: list[float] = np.maximum(unit, LIGHT).tolist()
     for j in range(k):
@@ -156,7 +157,8 @@ class _Lines:
     to towards i."""
 
     def __init__(self, users: Users) -> None:
-        self._users, self.unit = users, _units(users)
+        self._users = users
+        self.unit = _units(users)
         n, k = users.speed.shape
         capped = np.isfinite(users.cap)
         self.bent = bool(capped.any())
@@ -209,17 +211,22 @@ class _Lines:
     def below(self) -> _Lines:
         """The same with one line each that is nowhere above: of whatever share, the part that would fit under the cap
         of the largest that there can be. Whoever envies nobody keeps to it, so that its program is a bound of all."""
-        users, made = self._users, copy(self)
+        users = self._users
+        made = copy(self)
         largest = self._rates * (np.minimum(users.cap, users.gpus.sum()) / self.unit)
         fits = np.minimum(1.0, (users.cap / self.unit)[:, None] / np.maximum(largest, 1e-300))
         made._price = made._charge = np.zeros((len(users.weight), 1))
-        made._rates, made._at = self._rates * fits, np.zeros_like(self._at)
+        made._rates = self._rates * fits
+        made._at = np.zeros_like(self._at)
         return made
 
     def no_envy(self, x: list[list[Variable]], who: int, other: int) -> Constraint:
         """`who` does not prefer the share of `other`, by the line that it keeps to; the largest coefficient is 1."""
-        line, rate, top = self._at[who, other], float(self._rates[who, other]), float(self._top[who])
-        mine, price = 1.0 / max(rate, 1.0), float(self._price[who, line])
+        line = self._at[who, other]
+        rate = float(self._rates[who, other])
+        top = float(self._top[who])
+        price = float(self._price[who, line])
+        mine = 1.0 / max(rate, 1.0)
         row = {v: mine * s for v, s in zip(x[who], self.slopes[who], strict=True)}
         slopes = (max(s - price / top, 0.0) for s in self.slopes[who])
         row.update((v, -mine * rate * s) for v, s in zip(x[other], slopes, strict=True))
@@ -228,14 +235,18 @@ class _Lines:
 
 def _units(users: Users) -> Matrix:
     """(n,) GPUs by weight, nobody above its cap, to their mean: 1 for equals."""
-    left, part, rising = float(users.gpus.sum()), np.zeros(len(users.weight)), users.cap > 0
+    left = float(users.gpus.sum())
+    part = np.zeros(len(users.weight))
+    rising = users.cap > 0
     while rising.any():
         level = left / users.weight[rising].sum()
         full = rising & (users.cap <= level * users.weight)
         if not full.any():
             part[rising] = level * users.weight[rising]
             break
-        part[full], left, rising = users.cap[full], max(left - users.cap[full].sum(), 0.0), rising & ~full
+        part[full] = users.cap[full]
+        left = max(left - users.cap[full].sum(), 0.0)
+        rising = rising & ~full
     mean = float(part.mean()) or 1.0
     return np.where(part > 0, part / mean, 1.0)
 

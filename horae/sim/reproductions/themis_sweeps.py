@@ -37,7 +37,7 @@ SIZES, TASKS, PHASE_S = (4, 8), (2, 4), (120.0, 240.0, 480.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Variant:
     """One simulation of the apps."""
 
     policy: str
@@ -91,17 +91,17 @@ def workload(seed: int, network: float) -> Trace:
 
 
 @lru_cache(maxsize=64)
-def played(trial: Trial) -> Simulated:
-    options = dict(trial.options) | ({"scope": "app"} if trial.policy == "las" else {})
+def played(variant: Variant) -> Simulated:
+    options = dict(variant.options) | ({"scope": "app"} if variant.policy == "las" else {})
     settings = Settings.of(
-        cluster_of(CLUSTERS[trial.gpus]),
-        trial.policy,
+        cluster_of(CLUSTERS[variant.gpus]),
+        variant.policy,
         options,
-        seed=trial.seed,
-        restart_s=None if trial.restarts else 0.0,
-        conditions=trial.conditions,
+        seed=variant.seed,
+        restart_s=None if variant.restarts else 0.0,
+        conditions=variant.conditions,
     )
-    return simulate(workload(trial.seed, trial.network), settings, {})
+    return simulate(workload(variant.seed, variant.network), settings, {})
 
 
 def figures(outcome: Simulated) -> dict[str, float]:
@@ -126,7 +126,7 @@ def inputs(**more: object) -> dict[str, object]:
 def figure_10(seed: int) -> Found:
     here: dict[str, Any] = {}
     for policy in ("themis", *BASELINES):
-        found = figures(played(Trial(policy, seed)))
+        found = figures(played(Variant(policy, seed)))
         here[policy] = {key: found[key] for key in ("max rho", "jain")}
     over = {policy: here[policy]["max rho"] / here["themis"]["max rho"] for policy in BASELINES}
     even = [policy for policy in BASELINES if here[policy]["jain"] > here["themis"]["jain"]]
@@ -146,8 +146,8 @@ def figure_10(seed: int) -> Found:
 
 def figure_12(seed: int) -> Found:
     """GPU time of the whole workload over Themis', in percent more."""
-    ours = figures(played(Trial("themis", seed)))["gpu_hours"]
-    here = {p: round(100 * (figures(played(Trial(p, seed)))["gpu_hours"] / ours - 1), 1) for p in BASELINES}
+    ours = figures(played(Variant("themis", seed)))["gpu_hours"]
+    here = {p: round(100 * (figures(played(Variant(p, seed)))["gpu_hours"] / ours - 1), 1) for p in BASELINES}
     paper: dict[str, float | None] = dict.fromkeys(BASELINES)
     paper |= {"gandiva": 4.8, "slaq": 250.0}
     less = [policy for policy in BASELINES if here[policy] < 0]
@@ -164,7 +164,7 @@ def figure_13(seed: int) -> Found:
     """What a GPU's second does over what it would do in the best place, by job; restarts cost nothing here."""
     here = {}
     for policy in ("themis", *BASELINES):
-        runs = played(Trial(policy, seed, restarts=False)).runs
+        runs = played(Variant(policy, seed, restarts=False)).runs
         scores = [run.done / run.gpu_seconds for run in runs if run.gpu_seconds > 0]
         here[policy] = {"mean": round(mean(scores), 3), "p10": round(percentile(scores, 10), 3)}
     paper = {policy: {"mean": None, "p10": None} for policy in here}
@@ -180,7 +180,7 @@ def figure_13(seed: int) -> Found:
 def figure_14(seed: int) -> Found:
     policies = ("themis", "gandiva", "las", "srsf")
     here = {
-        policy: {f"{16 // gpus}x": figures(played(Trial(policy, seed, gpus)))["max rho"] for gpus in (16, 8, 4)}
+        policy: {f"{16 // gpus}x": figures(played(Variant(policy, seed, gpus)))["max rho"] for gpus in (16, 8, 4)}
         for policy in policies
     }
     paper = {policy: dict.fromkeys(found) for policy, found in here.items()}
@@ -195,7 +195,7 @@ def figure_14(seed: int) -> Found:
 
 def _mix(seed: int, key: str) -> dict[str, dict[str, float]]:
     return {
-        policy: {f"{part:.0%}": figures(played(Trial(policy, seed, network=part)))[key] for part in PARTS}
+        policy: {f"{part:.0%}": figures(played(Variant(policy, seed, network=part)))[key] for part in PARTS}
         for policy in ("themis", "gandiva", "las", "srsf")
     }
 
@@ -230,10 +230,10 @@ def figure_16(seed: int) -> Found:
 
 def figure_17(seed: int) -> Found:
     """Change of Themis' worst rho with errors in bids, percent."""
-    true = figures(played(Trial("themis", seed)))["max rho"]
+    true = figures(played(Variant("themis", seed)))["max rho"]
     here = {}
     for error in (0.05, 0.1, 0.2):
-        found = figures(played(Trial("themis", seed, conditions=Conditions(error))))["max rho"]
+        found = figures(played(Variant("themis", seed, conditions=Conditions(error))))["max rho"]
         here[f"{error:.0%}"] = round(100 * (found / true - 1), 1)
     paper = {"5%": None, "10%": None, "20%": 10.76}
     why = (
@@ -280,7 +280,7 @@ def figure_19(seed: int) -> Found:
     """Of Themis, by its knob f at a lease of 10 minutes, and by the lease at f = 0.8."""
 
     def by(**options: float) -> dict[str, float]:
-        found = figures(played(Trial("themis", seed, options=tuple(options.items()))))
+        found = figures(played(Variant("themis", seed, options=tuple(options.items()))))
         return {key: found[key] for key in ("max rho", "gpu_hours")}
 
     knob = {f"f {f:g}": by(fairness_knob=f) for f in (0.0, 0.4, 0.8, 1.0)}
