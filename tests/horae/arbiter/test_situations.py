@@ -6,7 +6,7 @@ A situation leads a site there and names the job; nothing is made by hand but th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -147,17 +147,30 @@ def behind_one_without_a_checkpoint(folder: Path) -> tuple[Site, str]:
     return site, job
 
 
-def small_for_good(**why: object) -> Callable[[Path], tuple[Site, str]]:
-    def lead(folder: Path) -> tuple[Site, str]:
-        site = site_of(folder)
-        (other,) = site.commands.submit([spec("b", 4, steps=300)], BEN)
-        site.until(other, JobState.RUNNING)
-        (job,) = site.commands.submit([spec("a", (1, 6), steps=LONG, **why)], ANN)
-        site.until(other, JobState.COMPLETED, patience_s=600.0)
-        site.run(5)
-        return site, job
+def no_checkpoint_and_small(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (other,) = site.commands.submit([spec("b", 4, steps=300)], BEN)
+    site.until(other, JobState.RUNNING)
+    (job,) = site.commands.submit([spec("a", (1, 6), steps=LONG, checkpoint=None)], ANN)
+    site.until(other, JobState.COMPLETED, patience_s=600.0)
+    site.run(5)
+    return site, job
 
-    return lead
+
+def not_to_be_started_again(folder: Path) -> tuple[Site, str]:
+    """By its cluster's word, since it runs."""
+    site = site_of(folder, world_options={"owns_submission": False})
+    site.world.submit("b", spec("b", 4, steps=300, owner="ben"))
+    site.run(5)
+    site.until("b", JobState.RUNNING)
+    site.world.submit("a", spec("a", (1, 6), steps=LONG, owner="ann"))
+    site.run(5)
+    site.until("a", JobState.RUNNING)
+    once = {STAYS: "by Requeue=0", ENDS_STAY: "`requeue=1`"}
+    site.world.jobs["a"].spec = replace(site.world.jobs["a"].spec, elastic=False, extra=once)
+    site.until("b", JobState.COMPLETED, patience_s=600.0)
+    site.run(5)
+    return site, "a"
 
 
 def held_back_by_the_time_between_resizes(folder: Path) -> tuple[Site, str]:
@@ -340,12 +353,12 @@ SITUATIONS = (
               ("it needs 4 GPUs: 4 are held: 4 by job 1 a (ann); 2 are free",
                "its tenant ben holds 0 GPUs, 3 fewer than the 3 it is owed now"),
               ("job 1 ending: it cannot be resized",), never=("time: ",)),
-    Situation("no checkpoint, could be larger", small_for_good(checkpoint=None),
+    Situation("no checkpoint, could be larger", no_checkpoint_and_small,
               ("it keeps the 2 GPUs that it was started with, of 6 that it could use: it has no checkpoint folder",),
               ("--checkpoint FOLDER",)),
-    Situation("as its cluster has it, not to be started again",
-              small_for_good(elastic=False, extra={STAYS: "by Requeue=0", ENDS_STAY: "`requeue=1`"}),
-              ("that it could use: by Requeue=0",), ("`requeue=1`",), never=("--rigid",)),
+    Situation("as its cluster has it, not to be started again", not_to_be_started_again,
+              ("it keeps the 2 GPUs that it was started with, of 6 that it could use: by Requeue=0",), ("`requeue=1`",),
+              never=("--rigid",)),
     Situation("time between two resizes", held_back_by_the_time_between_resizes,
               ("the policy would give it 3 GPUs, but it has run 3",), ("time: 6",)),
     Situation("restarts an hour", held_back_by_restarts, ("it was stopped 1 times within the hour; 1 is the limit",),
