@@ -178,7 +178,7 @@ def test_beside_capped_tenants_the_lightest_has_its_fair_share() -> None:
     weight = np.array([5e-7, 5e-7, 5e8, 5e8, 1.0])
     u = Users(speed, weight, np.array([3.0, math.inf, 16.0, math.inf, 4.0]), np.array([18.0, 17.0]))
     answer = cooperative(u)
-    assert answer.found
+    assert answer.solver.termination is Termination.OPTIMAL
     own = (speed * answer.x).sum(axis=1) / weight
     free = np.isinf(u.cap)
     assert (own[free] >= (speed @ u.gpus / weight.sum())[free] * (1 - CLOSE)).all()
@@ -191,5 +191,5 @@ def test_what_a_capped_tenant_cannot_use_goes_to_the_lightest() -> None:
     speed = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
     weight, cap = np.array([1.0, 1e-6, 1e9, 1.0]), np.array([6.0, 19.0, 16.0, 7.0])
     four = cooperative(Users(speed, weight, cap, np.array([10.0, 20.0])))
-    assert four.found
+    assert four.solver.termination is Termination.OPTIMAL
     assert (speed * four.x).sum(axis=1)[1:3] == pytest.approx([19.0, 10.0])
