@@ -6,6 +6,7 @@ label, by which it is found and removed, also after a crash. Nothing needs --pri
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,30 @@ from policy.model import BadInput
 
 if TYPE_CHECKING:
     from docker.types import Mount
+
+
+_AGAIN = 'cat "$0"; printf %s "$0"'
+_KEEPING = f'"$@" >"$0" 2>&1; code=$?; {_AGAIN}; exit $code'
+
+
+def run_in(container: Any, argv: Sequence[str], user: str = "root", **env: str) -> tuple[int, str]:
+    """(exit code, stdout and stderr together) of a command in a container, all of its output or an error.
+
+    Engines at times answer with the exit code and nothing of what was written (moby#27289, seen with 20.10 once in some
+    thousand calls). So a shell keeps the output in a file whose name it writes last: without that, the file is read
+    again and never is the command run again.
+
+    Raises BadInput where the output does not come.
+    """
+    kept = f"/tmp/horae-{secrets.token_hex(8)}"
+    with_locale = {"LC_ALL": "C", **env}
+    done = container.exec_run(["sh", "-c", _KEEPING, kept, *argv], user=user, environment=with_locale)
+    output = done.output
+    for _ in range(3):
+        if output.endswith(kept.encode()):
+            return int(done.exit_code), output[: -len(kept)].decode(errors="replace")
+        output = container.exec_run(["sh", "-c", _AGAIN, kept], user=user, environment=with_locale).output
+    raise BadInput(f"what {' '.join(argv)} wrote did not come, it ended with {done.exit_code}", where="Docker")
 
 
 class DockedLab:
@@ -59,8 +84,7 @@ class DockedLab:
 
     def exec(self, role: str, argv: Sequence[str], user: str = "root", **env: str) -> tuple[int, str]:
         """(exit code, stdout and stderr together) of a command in a container."""
-        done = self.container(role).exec_run(list(argv), user=user, environment={"LC_ALL": "C", **env})
-        return int(done.exit_code), done.output.decode(errors="replace")
+        return run_in(self.container(role), argv, user, **env)
 
     def must(self, role: str, argv: Sequence[str], user: str = "root", **env: str) -> str:
         code, text = self.exec(role, argv, user, **env)

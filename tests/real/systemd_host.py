@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from horae.lab import LabRequest, engine
+from horae.lab.docked import run_in
 from slurm_plugin.lab.containers import ContainerSlurm
 from tests.real.slurm import ROOT, wait_for, worker_name
 
@@ -33,8 +34,7 @@ class Host:
         self._container = container
 
     def try_(self, script: str) -> tuple[int, str]:
-        done = self._container.exec_run(["bash", "-c", script], environment={"LC_ALL": "C"})
-        return int(done.exit_code), done.output.decode(errors="replace")
+        return run_in(self._container, ["bash", "-c", script])
 
     def must(self, script: str) -> str:
         code, text = self.try_(f"set -e\n{script}")

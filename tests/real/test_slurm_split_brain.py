@@ -66,7 +66,7 @@ def apart(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Driv
 
 
 def alive(slurm: Containers, node: str) -> bool:
-    return bool(slurm.lab.exec(node, ["pgrep", "-f", "trainer.py"])[1].strip())
+    return bool(slurm.lab.exec(node, ["pgrep", "-f", "[t]rainer.py"])[1].strip())
 
 
 @contextmanager
