@@ -3,7 +3,7 @@
     STATE/claim  heartbeat          the arbiter's marks
     STATE/nodes/NAME                `down` or `drain`: the health of a virtual node, by whoever may write there
     STATE/books/                    what is known of each job, the arbiter's alone (books.py)
-    STATE/keepers/                  who keeps what runs (hands.py)
+    STATE/keepers/                  who keeps what runs (operations.py)
     STATE/jobs/JOB/                 one folder a job, its owner's (jobfolders.py, horae/elastic/supervisor/jobfolder.py)
 
 Nothing is remembered outside these files but caches. Two arbiters at once are safe: starts and notes are made under
@@ -29,9 +29,9 @@ from horae.local.account import Account
 from horae.local.asked import Asked
 from horae.local.books import Book, Books
 from horae.local.disks import shared
-from horae.local.hands import JOB, Hands
 from horae.local.jobfolders import JobFolders
-from horae.local.launch import Launcher, as_root, own_hands
+from horae.local.launch import Launcher, as_root, own_operations
+from horae.local.operations import JOB, Operations
 from horae.local.options import LocalOptions
 from horae.local.records import Record, Records
 from horae.local.upkeep import Keeper, Upkeep, despite
@@ -55,8 +55,8 @@ from policy.model import Allocation, Health, Seconds
 class LocalCluster:
     """A `horae.port.ClusterPort`. Thread-safe."""
 
-    def __init__(self, options: LocalOptions, hands: Hands | Asked | None = None) -> None:
-        """`hands`: by which folders are reached and programs started; left out: our own."""
+    def __init__(self, options: LocalOptions, operations: Operations | Asked | None = None) -> None:
+        """`operations`: by which folders are reached and programs started; left out: our own."""
         self._options = options
         self._state = options.state
         self._mutex = Lock()
@@ -64,13 +64,13 @@ class LocalCluster:
         with _mending(f"cannot use {self._state}"):
             _usable(self._state)
         self._books = Books(self._state)
-        self._hands = hands or own_hands(options)
-        self._folders = JobFolders(self._hands)
+        self._operations = operations or own_operations(options)
+        self._folders = JobFolders(self._operations)
         slots = {name: options.slots(node) for name, node in self._nodes.items()}
         self._records = Records(self._books, self._folders, slots)
-        self._launcher = Launcher(options, self._hands)
+        self._launcher = Launcher(options, self._operations)
         keeper = Keeper(self._folders, self._books, options.keep_s)
-        self._upkeep = Upkeep(self._books, self._folders, self._records, self._hands, self._launcher.owner, keeper)
+        self._upkeep = Upkeep(self._books, self._folders, self._records, self._operations, self._launcher.owner, keeper)
         self._use = Use() if options.devices else None
         self._token: str | None = None  #: our claim
         self._prepared = False  #: its folders are there
@@ -82,7 +82,7 @@ class LocalCluster:
     def capabilities(self) -> Capabilities:
         gpus = sum(node.gpus for node in self._options.nodes)
         kind = "real" if self._options.devices else "virtual"
-        helped = isinstance(self._hands, Asked)
+        helped = isinstance(self._operations, Asked)
         with _reading():
             note = shared(self._books.path, self._folders.path) if helped or os.geteuid() == 0 else ""
         alone = "a released job that waits is not started by anybody: there is no other scheduler here"
@@ -153,7 +153,7 @@ class LocalCluster:
         for folder in (self._state, self._state / "jobs"):
             _ours_to_write(folder)
         self._books.prepare()
-        self._hands.prepare(self._books.path)
+        self._operations.prepare(self._books.path)
         self._prepared = True
 
     def _claim(self) -> str | None:
@@ -221,7 +221,7 @@ class LocalCluster:
             # Where its folder does not take the request, the signal asks all the same, and in the end it is killed.
             with despite():
                 self._folders.ask_stop(job, book.epoch, grace_s)
-            self._hands.signal(job, signal.SIGUSR1)
+            self._operations.signal(job, signal.SIGUSR1)
 
     def cancel(self, job: JobId) -> None:
         with self._mutex, _mending(f"cannot cancel job {job}"):
@@ -231,7 +231,7 @@ class LocalCluster:
             self._change(job, lambda book: replace(book, cancelled=True))
             with despite():
                 self._folders.ask_cancel(job)
-            self._hands.signal(job, signal.SIGUSR1)
+            self._operations.signal(job, signal.SIGUSR1)
 
     def release(self, job: JobId) -> None:
         with self._mutex, _mending(f"cannot release job {job}"):
@@ -260,7 +260,7 @@ class LocalCluster:
         return failed
 
     def close(self) -> None:
-        self._hands.close()
+        self._operations.close()
 
     # --- starting -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The arbiter's end of the socket to its helper (`helper.py`): hands that are asked for, in place of one's own.
+"""The arbiter's end of the socket to its helper (`helper.py`): operations that are asked for, in place of one's own.
 
 What comes back of a job's folder are descriptors: of the folder, for the names in it, and of plain files of its
 owner's. All reading is done here, by an account that is nobody's.
@@ -18,14 +18,14 @@ from threading import Lock
 from horae.descriptors import Folder, Unbelievable
 from horae.elastic.files import write_all
 from horae.local import helper
-from horae.local.hands import JOBS
 from horae.local.helper import ANSWER, REQUEST, UNBELIEVABLE
+from horae.local.operations import JOBS
 
 _TEXT = 255
 
 
 class Asked:
-    """`hands.Hands`, by a helper. Thread-safe."""
+    """`operations.Operations`, by a helper. Thread-safe."""
 
     def __init__(self, peer: socket.socket, state: Path) -> None:
         self.state = state

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from horae.config import Config, socket_path
 from horae.descriptors import Folder, Unbelievable, installed
-from horae.local import hands, options
+from horae.local import operations, options
 from horae.local.asked import Asked
 from horae.local.books import FOLDER as BOOKS
-from horae.local.hands import JOBS, KEEPERS
 from horae.local.helper import ANSWER
 from horae.local.launch import environment
+from horae.local.operations import JOBS, KEEPERS
 from policy.model import BadInput
 from policy.own_file import changed_by_others
 
@@ -41,7 +41,7 @@ _asked: list[Asked] = []
 
 
 def asked(state: Path) -> Asked | None:
-    """The hands of this process on the jobs of `state`, if it has a helper for them."""
+    """What this process may do to the jobs of `state`, if it has a helper for them."""
     return next((each for each in _asked if each.state == state), None)
 
 
@@ -125,7 +125,7 @@ def _cluster_folders(state: Path, user: pwd.struct_passwd) -> None:
         _only(folder, _CLUSTER)
         with folder.below(JOBS) as jobs, folder.below(KEEPERS) as keepers, folder.below(BOOKS) as books:
             os.fchmod(jobs.fd, stat.S_IMODE(jobs.stat().st_mode) & ~0o022)
-            hands.adopt(books, keepers)
+            operations.adopt(books, keepers)
             _give(books, re.compile(".*"), user)
         _give(folder, _CLUSTER, user)
 

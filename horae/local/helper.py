@@ -1,4 +1,4 @@
-"""The part of the local cluster that is root, where the arbiter has an account of its own: hands, and rules for them.
+"""The part of the local cluster that is root where the arbiter has its own account: operations, and rules for them.
 
     SOCKET STATE PYTHON LEAST ACCOUNT      its words, by `confine.py`, before the arbiter gives up being root
 
@@ -7,8 +7,8 @@ nobody holds the other end. A request has one size and these fields, and as many
 
     verb, flag, number, job, word         as `REQUEST` packs them: a byte, a byte, an int, two texts padded with zeros
     MAKE   a folder for a job of user `word`; descriptor: its spec.json
-    OPEN   a descriptor: of the job's folder (for its names), or of a plain file of its owner's, one of `hands.READ`
-    PUT    a file of its owner's, one of `hands.WRITTEN`; descriptor: what is in it. flag: on the disk when it answers
+    OPEN   a descriptor: of the job's folder (for its names), or of a plain file of its owner's, of `operations.READ`
+    PUT    a file of its owner's, of `operations.WRITTEN`; descriptor: what is in it. flag: on the disk when it answers
     DROP   such a file goes
     START  the job's keeper, for user `word`, whose folder it must be; descriptors: the lock, what to run
     SIGNAL number, to the keeper: USR1 (look), USR2 (kill all), 0 (only whether it lives)
@@ -35,8 +35,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from horae.descriptors import Folder, Unbelievable
-from horae.local import hands
-from horae.local.hands import JOB, JOBS, KEEPERS, Hands
+from horae.local import operations
+from horae.local.operations import JOB, JOBS, KEEPERS, Operations
 
 REQUEST, ANSWER = struct.Struct("=BBi256s256s"), struct.Struct("=i512s512s")
 MAKE, OPEN, PUT, DROP, START, SIGNAL, KILL, CLEAR = range(1, 9)
@@ -51,7 +51,7 @@ class Refused(Exception):
     """It breaks a rule."""
 
 
-class Confined(Hands):
+class Confined(Operations):
     """In folders that were root's alone when they were opened, whatever stands in their places later."""
 
     def __init__(self, state: Path, python: str) -> None:
@@ -75,8 +75,8 @@ def _roots(state: Path, name: str) -> Folder:
 
 
 class Helper:
-    def __init__(self, at: Hands, least: int, account: int) -> None:
-        self._hands, self._least, self._account = at, least, account
+    def __init__(self, at: Operations, least: int, account: int) -> None:
+        self._operations, self._least, self._account = at, least, account
         #: verb -> how many descriptors it takes, and what answers it
         self._verbs: dict[int, tuple[int, Callable[[str, str, bool, int, Sequence[int]], int | None]]] = {
             MAKE: (1, self._make),
@@ -96,7 +96,7 @@ class Helper:
             try:
                 if not data and not given:
                     return
-                self._hands.close()
+                self._operations.close()
                 answer, made = self.answer(data, given, flags)
             finally:
                 for fd in given:
@@ -141,13 +141,13 @@ class Helper:
 
     def _make(self, job: str, user: str, _flag: bool, _number: int, given: Sequence[int]) -> None:
         self._admitted(user)
-        self._hands.make(job, _bytes(given[0]), user)
+        self._operations.make(job, _bytes(given[0]), user)
 
     def _open(self, job: str, name: str, _flag: bool, _number: int, _given: Sequence[int]) -> int:
         with self._his(job) as folder:
             if not name:
                 return os.dup(folder.fd)
-            if name not in hands.READ:
+            if name not in operations.READ:
                 raise Refused("that is no file that is read")
             fd = folder.open_plain(name)
             if fd is None:
@@ -158,13 +158,13 @@ class Helper:
             return fd
 
     def _put(self, job: str, name: str, sync: bool, _number: int, given: Sequence[int]) -> None:
-        if name not in hands.WRITTEN:
+        if name not in operations.WRITTEN:
             raise Refused("that is no file that is written")
         with self._his(job) as folder:
-            hands.put(folder, name, _bytes(given[0]), sync)
+            operations.put(folder, name, _bytes(given[0]), sync)
 
     def _drop(self, job: str, name: str, _flag: bool, _number: int, _given: Sequence[int]) -> None:
-        if name not in hands.WRITTEN:
+        if name not in operations.WRITTEN:
             raise Refused("that is no file that is written")
         with self._his(job) as folder:
             folder.remove(name)
@@ -176,24 +176,24 @@ class Helper:
                 raise Refused(f"{job} is another user's job")
         if os.fstat(given[1]).st_size > MOST_BYTES:
             raise Refused(f"what to run has more than {MOST_BYTES} bytes")
-        if self._hands.signal(job, 0):
+        if self._operations.signal(job, 0):
             raise BlockingIOError(errno.EAGAIN, "its keeper lives", job)
-        self._hands.start(job, user, given[0], given[1])
+        self._operations.start(job, user, given[0], given[1])
 
     def _signal(self, job: str, _word: str, _flag: bool, number: int, _given: Sequence[int]) -> None:
         if number not in _SIGNALS:
             raise Refused("that is no signal that a keeper is sent")
-        if not self._hands.signal(job, number):
+        if not self._operations.signal(job, number):
             raise ProcessLookupError(errno.ESRCH, "no keeper", job)
 
     def _kill(self, job: str, user: str, _flag: bool, _number: int, _given: Sequence[int]) -> None:
         self._admitted(user)
-        self._hands.kill_left(job, user)
+        self._operations.kill_left(job, user)
 
     def _clear(self, job: str, _word: str, _flag: bool, _number: int, _given: Sequence[int]) -> None:
-        if self._hands.signal(job, 0):
+        if self._operations.signal(job, 0):
             raise BlockingIOError(errno.EAGAIN, "its keeper lives", job)
-        self._hands.clear(job)
+        self._operations.clear(job)
 
     # --- rules --------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Helper:
 
     def _his(self, job: str) -> Folder:
         """A job's folder, of somebody for whom something is done. Raises OSError, Unbelievable."""
-        folder = self._hands.open(job)
+        folder = self._operations.open(job)
         try:
             self._uid(folder.stat().st_uid)
         except Refused as why:

@@ -21,7 +21,7 @@ from horae.local import account
 from horae.local.account import MOST_EPOCHS, Account
 from horae.local.asked import Asked
 from horae.local.books import Book
-from horae.local.hands import JOBS, OURS, REASON_FILE, RELEASED_FILE, Hands, put, whose
+from horae.local.operations import JOBS, OURS, REASON_FILE, RELEASED_FILE, Operations, put, whose
 from horae.port import JobId, LogChunk
 from horae.untrusted import Facts, Folder, Unbelievable, parse
 from policy.model import Seconds
@@ -32,9 +32,9 @@ _MOST_SPEC = 8 << 20
 class JobFolders:
     """STATE/jobs: the folder itself is ours, what lies in its folders is not."""
 
-    def __init__(self, hands: Hands | Asked) -> None:
-        self._hands = hands
-        self.path = hands.state / JOBS
+    def __init__(self, operations: Operations | Asked) -> None:
+        self._operations = operations
+        self.path = operations.state / JOBS
         self._truncations: dict[JobId, int] = {}
 
     def jobs(self) -> list[JobId]:
@@ -43,11 +43,11 @@ class JobFolders:
             return [e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
 
     def path_of(self, job: JobId) -> str:
-        return self._hands.path_of(job)
+        return self._operations.path_of(job)
 
     def make(self, job: JobId, spec: bytes, owner: str) -> None:
         """The folder, whole and its owner's, or nothing; "": ours. Raises OSError (FileExistsError too)."""
-        self._hands.make(job, spec, owner)
+        self._operations.make(job, spec, owner)
 
     # --- looking ------------------------------------------------------------------------------------------
 
@@ -163,13 +163,13 @@ class JobFolders:
 
     def clear(self, job: JobId) -> None:
         """Raises OSError."""
-        self._hands.clear(job)
+        self._operations.clear(job)
         self._truncations.pop(job, None)
 
     @contextmanager
     def _open(self, job: JobId) -> Iterator[Folder]:
         """Raises OSError, Unbelievable."""
-        with self._hands.open(job) as folder:
+        with self._operations.open(job) as folder:
             yield folder
 
 

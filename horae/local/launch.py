@@ -15,7 +15,7 @@ from typing import Any
 
 from horae import spec_json
 from horae.local.asked import Asked, file_of
-from horae.local.hands import Hands
+from horae.local.operations import Operations
 from horae.local.options import ACCOUNT, USERADD, LocalOptions
 from horae.port import JobId, Never
 from horae.spec import JobSpec
@@ -27,8 +27,8 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class Launcher:
-    def __init__(self, options: LocalOptions, hands: Hands | Asked) -> None:
-        self._options, self._hands = options, hands
+    def __init__(self, options: LocalOptions, operations: Operations | Asked) -> None:
+        self._options, self._operations = options, operations
 
     def check(self, spec: JobSpec) -> None:
         """Raises Never for a job that could not be run as its owner."""
@@ -41,7 +41,7 @@ class Launcher:
     def start(self, job: JobId, spec: JobSpec, state: Mapping[str, Any], lock: int) -> None:
         """Returns at once; the supervisor holds `lock` from the first moment. Raises OSError, Never."""
         with file_of(json.dumps(self._document(spec, state)).encode()) as document:
-            self._hands.start(job, self.owner(spec), lock, document)
+            self._operations.start(job, self.owner(spec), lock, document)
 
     def _document(self, spec: JobSpec, state: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -53,7 +53,7 @@ class Launcher:
     def owner(self, spec: JobSpec) -> str:
         """As whom it runs; "" for ourselves. Raises Never for somebody whose jobs cannot be run here."""
         name, me = spec.owner, os.geteuid()
-        helped = isinstance(self._hands, Asked)
+        helped = isinstance(self._operations, Asked)
         if not name and not helped:
             return ""
         try:
@@ -76,9 +76,9 @@ class Launcher:
         return name
 
 
-def own_hands(options: LocalOptions) -> Hands:
+def own_operations(options: LocalOptions) -> Operations:
     """Of this process."""
-    return Hands(options.state, options.python, environment(options.pass_env))
+    return Operations(options.state, options.python, environment(options.pass_env))
 
 
 def as_root() -> str:

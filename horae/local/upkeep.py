@@ -25,8 +25,8 @@ from horae.elastic.files import NO_ROOM
 from horae.elastic.supervisor.run import checkpoint_url
 from horae.local.asked import Asked
 from horae.local.books import Books
-from horae.local.hands import Hands
 from horae.local.jobfolders import JobFolders
+from horae.local.operations import Operations
 from horae.local.records import Record, Records
 from horae.port import Due, JobId
 from horae.spec import JobSpec
@@ -49,12 +49,12 @@ class Upkeep:
         books: Books,
         folders: JobFolders,
         records: Records,
-        hands: Hands | Asked,
+        operations: Operations | Asked,
         owner: Callable[[JobSpec], str],
         keeper: Keeper,
     ) -> None:
         self._books, self._folders, self._records = books, folders, records
-        self._hands, self._owner, self._keeper = hands, owner, keeper
+        self._operations, self._owner, self._keeper = operations, owner, keeper
         self._until: dict[JobId, tuple[int, Seconds]] = {}  #: start, and when all of it is killed
         self._clear: set[JobId] = set()  #: whose folders' time was over at the last look for them
 
@@ -153,12 +153,12 @@ class Upkeep:
 
     def _kill(self, record: Record) -> None:
         """Its keeper kills all below it. Where that is gone: its owner's processes that carry the job's mark."""
-        if not self._hands.signal(record.id, signal.SIGUSR2):
+        if not self._operations.signal(record.id, signal.SIGUSR2):
             self._kill_marked(record)
 
     def _kill_marked(self, record: Record) -> None:
         if record.book is not None:
-            self._hands.kill_left(record.id, self._owner(record.book.spec))
+            self._operations.kill_left(record.id, self._owner(record.book.spec))
 
 
 @contextmanager

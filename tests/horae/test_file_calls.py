@@ -18,7 +18,7 @@ BESIDE = [*sorted((ROOT / "horae" / "local").glob("*.py")), *sorted((ROOT / "hor
 NAMED = {
     "horae/local/asked.py": "closes and looks at descriptors that the helper hands over; files without a name",
     "horae/local/books.py": "the arbiter's own folder, which nobody else can enter",
-    "horae/local/hands.py": "job folders, by descriptors of horae/descriptors/; keepers' notes; /proc",
+    "horae/local/operations.py": "job folders, by descriptors of horae/descriptors/; keepers' notes; /proc",
     "horae/local/helper.py": "descriptors that it is handed, within bounds, and those that it hands over",
     "horae/local/jobfolders.py": "job folders, by descriptors of horae/untrusted.py",
     "horae/local/adapter.py": "the cluster's own folder: claim, heartbeat, health of nodes; closes locks",

@@ -91,7 +91,7 @@ class Commands:
         record = self._theirs(job, caller)
         if not record.live or record.cancel_why is not None:
             return
-        self._needs_hands(record)
+        self._pool_must_act(record)
         self._core.write([events.CancelAsked(job, caller.user, why or f"cancelled by {caller.user}")], durable=True)
         self._core.wake()
 
@@ -107,7 +107,7 @@ class Commands:
                 value=job,
                 remedy="cancel it, or let it run",
             )
-        self._needs_hands(record)
+        self._pool_must_act(record)
         self._core.write([events.JobHeld(job, caller.user, why)], durable=True)
         self._core.wake()
 
@@ -141,7 +141,7 @@ class Commands:
         authority.may_act_on(caller, record, self._core.config)
         return record
 
-    def _needs_hands(self, record: JobRecord) -> None:
+    def _pool_must_act(self, record: JobRecord) -> None:
         pool = self._core.config.pool(record.pool)
         if pool is not None and not mode_of(self._core.ledger, pool).acts and record.shown:
             raise NotAllowed(

@@ -21,8 +21,8 @@ from horae.elastic.supervisor.processes import descendants
 from horae.local.adapter import LocalCluster
 from horae.local.asked import Asked
 from horae.local.confine import started
-from horae.local.hands import REASON_FILE, RELEASED_FILE
 from horae.local.launch import environment
+from horae.local.operations import REASON_FILE, RELEASED_FILE
 from horae.port import JobState, Never, PortError
 from horae.spec import JobSpec
 from policy.model import GpuRange
@@ -43,16 +43,16 @@ class Site:
         self.home.mkdir()
         os.chown(self.home, NOBODY, NOBODY)
         self.cluster = Cluster(path)
-        self._hands: Asked | None = None
+        self._operations: Asked | None = None
         if helped:
             peer = started(self.cluster.state, sys.executable, environment(), 1000, BIN)
-            self._hands = Asked(peer, self.cluster.state)
+            self._operations = Asked(peer, self.cluster.state)
             self.cluster.port = self.another()
         self.port = self.cluster.port
 
     def another(self) -> LocalCluster:
         """Another arbiter."""
-        port = LocalCluster(self.cluster.options, self._hands)
+        port = LocalCluster(self.cluster.options, self._operations)
         port.claim("tests")
         return port
 
@@ -103,7 +103,7 @@ def test_whose_a_job_is_does_not_stand_in_the_folder(site: Site, owner: str) -> 
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("site", [False], ids=["root"], indirect=True)  # the helper's hands are the same
+@pytest.mark.parametrize("site", [False], ids=["root"], indirect=True)  # the helper's operations are the same
 def test_a_folder_that_is_being_given_away_gives_nothing_else_away(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,9 +22,9 @@ from horae.config import parse
 from horae.local import confine, helper
 from horae.local.adapter import LocalCluster
 from horae.local.asked import Asked, file_of
-from horae.local.hands import READ, WRITTEN
 from horae.local.helper import ANSWER, REQUEST
 from horae.local.launch import environment
+from horae.local.operations import READ, WRITTEN
 from horae.untrusted import Unbelievable
 from policy.model import BadInput
 from tests.horae.elastic.exec_job import gone, until

@@ -1,4 +1,4 @@
-"""Hands on the folders of jobs and on what runs for them: all that has to be root where several users share a machine.
+"""What is done to the folders of jobs and to what runs for them: all that has to be root where users share a machine.
 
     STATE/jobs/JOB        the folder of a job, its owner's, who may change all in it at any moment
     STATE/keepers/JOB     the pid of the job's keeper and when that began, by the keeper itself
@@ -6,7 +6,7 @@
 An arbiter that runs as who runs the jobs calls this; one with an account of its own asks a helper that is root for the
 same (`helper.py`, `asked.py`). So nothing is parsed here that anybody wrote, and nothing is imported that reads
 documents: folders are made, given and thrown away, bytes put into files, descriptors handed on, programs started as
-their owners, keepers signalled. Whose a job is says its folder: only these hands could give it away.
+their owners, keepers signalled. Whose a job is says its folder: only who was allowed this could give it away.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _KILL_S = 1.0
 _ELASTIC = str(Path(__file__).resolve().parents[1] / "elastic")
 
 
-class Hands:
+class Operations:
     """On the jobs of one STATE."""
 
     def __init__(self, state: Path, python: str, environment: Mapping[str, str]) -> None:
@@ -150,7 +150,7 @@ class Hands:
             os.close(note)
 
     def signal(self, job: str, number: int) -> bool:
-        """To its keeper, which these hands started. False where it is gone, or has not said yet who it is."""
+        """To its keeper, which was started here. False where it is gone, or has not said yet who it is."""
         with self._folder(KEEPERS) as keepers:
             words = (keepers.read(job, 100) or b"").split()
         if len(words) != 2 or not all(word.isdigit() for word in words):
