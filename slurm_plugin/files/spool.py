@@ -143,11 +143,15 @@ class Spool:
         """Whose SiteFactor we write, before we do; otherwise as `note_holds`."""
         self._note("ordered", jobs)
 
-    def _note(self, name: str, jobs: frozenset[str]) -> None:
-        if jobs != self._noted.get(name):
+    def note_marks(self, lines: frozenset[str]) -> None:
+        """Marks that somebody wrote over; otherwise as `note_holds`."""
+        self._note("marks", lines)
+
+    def _note(self, name: str, lines: frozenset[str]) -> None:
+        if lines != self._noted.get(name):
             with suppress(FixConfiguration):
-                self._write(name, data="".join(f"{job}\n" for job in sorted(jobs)).encode(), durable=False)
-                self._noted[name] = jobs
+                self._write(name, data="".join(f"{line}\n" for line in sorted(lines)).encode(), durable=False)
+                self._noted[name] = lines
 
     def noticed(self) -> tuple[float, int]:
         """(when, how much) the hooks wrote last. What they wrote is never read."""
