@@ -220,6 +220,11 @@ class Spool:
             request["stay"] = True
         self._ask(job, "stop", json.dumps(request).encode() + b"\n")
 
+    def ask_to_go_on(self, job: str, epoch: int) -> None:
+        """In place of the stop file: who has checkpointed because of it goes on in this very start."""
+        request = {"epoch": 0, "withdrawn": epoch}
+        self._ask(job, "stop", json.dumps(request).encode() + b"\n")
+
     def ask_to_end(self, job: str) -> None:
         self._ask(job, "cancel", b"")
 

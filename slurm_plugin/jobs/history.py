@@ -20,6 +20,11 @@ FORGET_AFTER_S = 3600.0
 #: how long slurmdbd may be silent about a job that slurmctld has forgotten
 TELLS_WITHIN_S = 600.0
 _ASKED = 32  #: jobs a look that slurmctld is asked about one by one
+#: a user's words stand before it (his job's name) and behind it: it counts where there is one such line alone
+_USER = re.compile(r"^ +UserId=[^(\n]*\(([0-9]+)\)", re.MULTILINE)
+_RESTARTS = re.compile(r"^ +Requeue=.* Restarts=([0-9]+)", re.MULTILINE)
+_SUBMITTED = re.compile(r"^ +SubmitTime=([0-9]+)", re.MULTILINE)
+_TAGGED = re.compile(r"AdminComment=.*\bhorae=")
 _ENDED = frozenset(state.value for state in JobState if state.ended)
 #: ids -> what slurmdbd has of the end of each
 Ask = Callable[[Sequence[str]], Mapping[str, End]]
@@ -120,10 +125,11 @@ def _is_it(said: str, memo: Memo) -> bool:
     _, _, nonce = memo.job.partition(".")
     if not nonce or "AdminComment=" not in said or f"horae={nonce}" in said:
         return True
-    told = re.search(r"UserId=.*?\(([0-9]+)\).*Restarts=([0-9]+).*SubmitTime=([0-9]+)", said, re.DOTALL)
-    if told is None or memo.mark is None or re.search(r"AdminComment=.*\bhorae=", said):
+    told = [int(word) for pattern in (_USER, _SUBMITTED, _RESTARTS) for word in pattern.findall(said)]
+    if len(told) != 3 or memo.mark is None or _TAGGED.search(said):
         return False
-    return memo.mark.is_of(int(told[1]), float(told[3]), int(told[2]))
+    uid, submit_s, restarts = told
+    return memo.mark.is_of(uid, submit_s, restarts)
 
 
 def _partition(said: str) -> str:

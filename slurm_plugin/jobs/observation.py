@@ -188,9 +188,8 @@ class Observer:
             verdict, shown = replace(verdict, memo=memo), replace(shown, native=why)
         if shown is not None:
             shown = self._marked(shown, row, look.now_s)
-        memo = verdict.memo
-        if memo.mark or memo.grants or memo.stop or verdict.steps:  # of one that is not offered too: who held it
-            self._memories.put(memo)
+        if verdict.memo.lasts or verdict.steps:  # of one that is not offered too: who held it
+            self._memories.put(verdict.memo)
         elif shown is not None:
             self._memories.keep(verdict.memo)
         look.due += [(row, step) for step in verdict.steps]
@@ -370,7 +369,13 @@ class Observer:
     def _with_mark(self, row: JobRow, memo: Memo) -> Memo:
         if not self.in_charge or not (text := tag_text(row.admin_comment)):
             return memo
-        mark = Mark(text, row.uid, row.submit_s, row.restarts, row.id in self._bare)
+        mark = Mark(
+            text=text,
+            uid=row.uid,
+            submit_s=row.submit_s,
+            restarts=row.restarts,
+            bare=row.id in self._bare,
+        )
         return memo if memo.mark == mark else replace(memo, mark=mark)
 
     def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> state_machine.Judgement:

@@ -101,6 +101,11 @@ class Memo:
         return self.job.partition(".")[0]
 
     @property
+    def lasts(self) -> bool:
+        """Whether it says what Slurm may not show again."""
+        return bool(self.mark or self.grants or self.stop)
+
+    @property
     def grant(self) -> Grant | None:
         return self.grants[-1] if self.grants else None
 
@@ -113,6 +118,11 @@ class Memo:
     def of(self, restarts: int) -> Grant | None:
         """The grant behind the incarnation that Slurm counts as `restarts`."""
         return next((grant for grant in reversed(self.grants) if grant.restarts == restarts), None)
+
+    def epoch_of(self, restarts: int) -> int:
+        """Of that incarnation; by Slurm's own count where the grant is not known."""
+        grant = self.of(restarts)
+        return grant.epoch if grant else restarts + 1
 
     @property
     def requeued(self) -> bool:
@@ -166,12 +176,20 @@ class Memories:
 
     def marks(self) -> dict[str, Mark]:
         """By Slurm's numbers, of jobs that were not handed back."""
-        return {memo.number: memo.mark for memo in self._memos.values() if memo.mark and not memo.released}
+        found = {}
+        for memo in self._memos.values():
+            if memo.mark and not memo.released:
+                found[memo.number] = memo.mark
+        return found
 
     def bare(self) -> frozenset[str]:
         """For who hands back without us: `NUMBER SUBMITTED RESTARTS MARK` of those whose mark was written over."""
-        bare = [(number, mark) for number, mark in self.marks().items() if mark.bare]
-        return frozenset(f"{number} {mark.submit_s or 0:.0f} {mark.restarts} {mark.text}" for number, mark in bare)
+        lines = set()
+        for number, mark in self.marks().items():
+            if mark.bare:
+                submitted = int(mark.submit_s or 0)
+                lines.add(f"{number} {submitted} {mark.restarts} {mark.text}")
+        return frozenset(lines)
 
     def keep(self, memo: Memo) -> None:
         """Remember until we end: what a job that was never started shows can be read again."""
