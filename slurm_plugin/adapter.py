@@ -198,6 +198,7 @@ class SlurmCluster:
             with self._lock:
                 self._spool.note_holds(self._memories.held())
                 self._spool.note_ordered(self._memories.ordered())
+                self._spool.note_marks(self._memories.bare())
         if time.monotonic() >= self._clean_s:
             self._clean_s = time.monotonic() + CLEAN_EVERY_S
             self._clean()

@@ -165,6 +165,12 @@ def parse_tag(admin_comment: str) -> Tag | None:
     )
 
 
+def tag_text(admin_comment: str) -> str:
+    """The word itself; empty where there is none."""
+    found = list(_TAG.finditer(admin_comment))
+    return found[-1][0].strip() if found else ""
+
+
 def _pairs(text: str, where: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for item in filter(None, text.split(",")):

@@ -143,11 +143,15 @@ class Spool:
         """Whose SiteFactor we write, before we do; otherwise as `note_holds`."""
         self._note("ordered", jobs)
 
-    def _note(self, name: str, jobs: frozenset[str]) -> None:
-        if jobs != self._noted.get(name):
+    def note_marks(self, lines: frozenset[str]) -> None:
+        """Marks that somebody wrote over; otherwise as `note_holds`."""
+        self._note("marks", lines)
+
+    def _note(self, name: str, lines: frozenset[str]) -> None:
+        if lines != self._noted.get(name):
             with suppress(FixConfiguration):
-                self._write(name, data="".join(f"{job}\n" for job in sorted(jobs)).encode(), durable=False)
-                self._noted[name] = jobs
+                self._write(name, data="".join(f"{line}\n" for line in sorted(lines)).encode(), durable=False)
+                self._noted[name] = lines
 
     def noticed(self) -> tuple[float, int]:
         """(when, how much) the hooks wrote last. What they wrote is never read."""
@@ -214,6 +218,11 @@ class Spool:
         request: dict[str, Any] = {"epoch": epoch, "grace_s": grace_s, "time_s": now_s}
         if stay:
             request["stay"] = True
+        self._ask(job, "stop", json.dumps(request).encode() + b"\n")
+
+    def ask_to_go_on(self, job: str, epoch: int) -> None:
+        """In place of the stop file: who has checkpointed because of it goes on in this very start."""
+        request = {"epoch": 0, "withdrawn": epoch}
         self._ask(job, "stop", json.dumps(request).encode() + b"\n")
 
     def ask_to_end(self, job: str) -> None:

@@ -20,6 +20,11 @@ FORGET_AFTER_S = 3600.0
 #: how long slurmdbd may be silent about a job that slurmctld has forgotten
 TELLS_WITHIN_S = 600.0
 _ASKED = 32  #: jobs a look that slurmctld is asked about one by one
+#: a user's words stand before it (his job's name) and behind it: it counts where there is one such line alone
+_USER = re.compile(r"^ +UserId=[^(\n]*\(([0-9]+)\)", re.MULTILINE)
+_RESTARTS = re.compile(r"^ +Requeue=.* Restarts=([0-9]+)", re.MULTILINE)
+_SUBMITTED = re.compile(r"^ +SubmitTime=([0-9]+)", re.MULTILINE)
+_TAGGED = re.compile(r"AdminComment=.*\bhorae=")
 _ENDED = frozenset(state.value for state in JobState if state.ended)
 #: ids -> what slurmdbd has of the end of each
 Ask = Callable[[Sequence[str]], Mapping[str, End]]
@@ -55,12 +60,12 @@ class Absent:
         for job in self._gone_s.keys() - {memo.job for memo in missing}:
             del self._gone_s[job]
         unclear = [memo for memo in missing if memo.job not in self._gone_s]
-        reissued = [memo for memo in unclear if _number(memo) in numbers]
-        asked = [memo for memo in unclear if _number(memo) not in numbers][:_ASKED]
-        told = sources.standing([_number(memo) for memo in asked]) if asked else {}
+        reissued = [memo for memo in unclear if memo.number in numbers]
+        asked = [memo for memo in unclear if memo.number not in numbers][:_ASKED]
+        told = sources.standing([memo.number for memo in asked]) if asked else {}
         left_out = set()
         for memo in asked:
-            said = told.get(_number(memo))
+            said = told.get(memo.number)
             if said == "" or (said and not _is_it(said, memo)):
                 reissued.append(memo)
             elif said and (not partitions or set(_partition(said).split(",")) & set(partitions)):
@@ -91,7 +96,7 @@ class Absent:
                 ended.append(memo)
         if not ended:
             return []
-        told = sources.ended([_number(memo) for memo in ended]) if sources.ended else {}
+        told = sources.ended([memo.number for memo in ended]) if sources.ended else {}
         found = []
         for memo in ended:
             word = told.get(memo.job)
@@ -114,15 +119,17 @@ def _ended(memories: Memories, memo: Memo, told: End, now_s: float) -> ObservedJ
     return ObservedJob(memo.job, state, epoch=epoch, since_s=at_s, exit_code=code, native=native)
 
 
-def _number(memo: Memo) -> str:
-    return memo.job.split(".")[0]
-
-
 def _is_it(said: str, memo: Memo) -> bool:
     """Whether that may be this job: numbers are given out again after slurmctld lost its state. An answer without any
-    tag (a part of one) does not say that it is another."""
+    AdminComment (a part of one) does not say that it is another; nor do somebody's words in place of our tag."""
     _, _, nonce = memo.job.partition(".")
-    return not nonce or "AdminComment=" not in said or f"horae={nonce}" in said
+    if not nonce or "AdminComment=" not in said or f"horae={nonce}" in said:
+        return True
+    told = [int(word) for pattern in (_USER, _SUBMITTED, _RESTARTS) for word in pattern.findall(said)]
+    if len(told) != 3 or memo.mark is None or _TAGGED.search(said):
+        return False
+    uid, submit_s, restarts = told
+    return memo.mark.is_of(uid, submit_s, restarts)
 
 
 def _partition(said: str) -> str:

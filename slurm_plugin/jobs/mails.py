@@ -33,3 +33,9 @@ def rest(job: str, tag: Tag | None) -> Write | None:
     if tag is None or tag.own_shape or not tag.mail:
         return None
     return update(job, Change(mail=kinds(tag.mail & _KEPT)))
+
+
+def again(job: str, tag: Tag | None) -> Write | None:
+    """Of a job that was asked to leave, and is to stay after all."""
+    told = of_start(tag, first=False)
+    return None if told is None else update(job, Change(mail=told))

@@ -6,6 +6,7 @@ jobs is read at once when a job stops, and now and then while it runs.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +16,13 @@ from horae.untrusted import printable
 from policy.model import Health, Node, Quota
 from slurm_plugin import reservations
 from slurm_plugin.clients.routes import Routes
+from slurm_plugin.comment import tag_text
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
 from slurm_plugin.jobs import holdings, limits, quotas, state_machine
 from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas
-from slurm_plugin.jobs.record import Memo, Memories
+from slurm_plugin.jobs.record import Mark, Memo, Memories
 from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, tag_of
 from slurm_plugin.jobs.waiting import (
     Arrivals,
@@ -89,7 +91,7 @@ class Observer:
         self._facts: Facts | None = None
         self._facts_s = 0.0
         self._untagged = set[str]()  #: that wait here, and were not held at their submission
-        self._bare: list[str] = []  #: notes on jobs whose marks were written over
+        self._bare: dict[str, str] = {}  #: by numbers, what is told of jobs whose marks were written over
         self.in_charge = False  #: whether it is for an arbiter, which would do something about them
         self._swept_s = -_FACTS_AGE_S  #: when jobs of ours were last looked for in all partitions
         self._verdicts: dict[JobId, tuple[JobRow, state_machine.Judgement]] = {}
@@ -141,7 +143,7 @@ class Observer:
         self.woke_s |= dict.fromkeys(self._down - down, look.now_s)
         self._down = down
         self.unoffered = {}
-        look.notes += [*self._unseen(), *self._bare]
+        look.notes += [*self._unseen(), *self._bare.values()]
         for job, row in self.rows.items():
             if job in self.moved and not restarts_itself(row):
                 continue  # what is due about one that waits for us is not due any more
@@ -186,7 +188,7 @@ class Observer:
             verdict, shown = replace(verdict, memo=memo), replace(shown, native=why)
         if shown is not None:
             shown = self._marked(shown, row, look.now_s)
-        if verdict.memo.grants or verdict.memo.stop or verdict.steps:  # of one that is not offered too: who held it
+        if verdict.memo.lasts or verdict.steps:  # of one that is not offered too: who held it
             self._memories.put(verdict.memo)
         elif shown is not None:
             self._memories.keep(verdict.memo)
@@ -313,7 +315,8 @@ class Observer:
         if not ours or not (missing or sweep):
             return {}
         self._swept_s = time.monotonic()
-        found = {port_id(row): row for row in self._client.jobs(()) if ours.isdisjoint(row.partition.split(","))}
+        rows_now = self._marked_still(self._client.jobs(()))
+        found = {port_id(row): row for row in rows_now if ours.isdisjoint(row.partition.split(","))}
         return {
             job: (row, f"is in partition {row.partition}, and Slurm's there")
             for job, row in found.items()
@@ -341,7 +344,7 @@ class Observer:
                 self.moved[job] = row, "fits on no nodes as Horae sees them, and is Slurm's own"
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
-        ours = self._options.partitions
+        ours, self._bare = self._options.partitions, {}
         others = self._spool.beside() & set(self.facts().partitions) - set(ours) if ours else ()
         rows = self._client.jobs((*ours, *sorted(others)))
         if others:
@@ -349,25 +352,38 @@ class Observer:
         return {port_id(row): row for row in self._marked_still(rows)}, self._client.nodes(ours)
 
     def _marked_still(self, rows: Sequence[JobRow]) -> Iterator[JobRow]:
-        """With our mark also where an administrator's own words have taken its place since the last look."""
-        marked = {row.id: row for row in self.rows.values() if tag_of(row) is not None}
-        self._bare.clear()
+        """With our mark also where an administrator's own words have taken its place since it was last seen."""
+        marks = self._memories.marks()
         for row in rows:
-            last = marked.get(row.id)
-            if last is not None and tag_of(row) is None and _is_again(row, last):
-                self._bare.append(
-                    f"{row.id}: its AdminComment was written over, and with it Horae's mark, which is known until the "
-                    f"arbiter ends: `scontrol update jobid={row.id} AdminComment='{last.admin_comment}'`"
+            mark = marks.get(row.id)
+            if mark is not None and tag_of(row) is None and mark.is_of(row.uid, row.submit_s, row.restarts):
+                words = shlex.quote(f"{printable(row.admin_comment)} {mark.text}".strip())
+                self._bare[row.id] = (
+                    f"{row.id}: its AdminComment was written over, and with it Horae's mark, which is remembered: "
+                    f"`scontrol update jobid={row.id} AdminComment={words}` gives it back"
                 )
-                yield replace(row, admin_comment=last.admin_comment)
+                yield replace(row, admin_comment=mark.text)
             else:
                 yield row
+
+    def _with_mark(self, row: JobRow, memo: Memo) -> Memo:
+        if not self.in_charge or not (text := tag_text(row.admin_comment)):
+            return memo
+        mark = Mark(
+            text=text,
+            uid=row.uid,
+            submit_s=row.submit_s,
+            restarts=row.restarts,
+            bare=row.id in self._bare,
+        )
+        return memo if memo.mark == mark else replace(memo, mark=mark)
 
     def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> state_machine.Judgement:
         memo = self._memories.get(job)
         last = self._verdicts.get(job)
         if last is not None and last[0] is row and last[1].memo is memo:
             return last[1]
+        memo = self._with_mark(row, memo)
         verdict = state_machine.judge(row, memo, facts, self._options, now_s, lambda: self._lives(job, row, memo))
         if verdict.job is not None and verdict.job.submitted_s is not None:
             verdict = replace(verdict, job=replace(verdict.job, submitted_s=self._arrivals.of(job)))
@@ -399,8 +415,3 @@ class Observer:
         account = kept[2]
         code = account.exit_code if job.exit_code is not None and account.ended == job.epoch else job.exit_code
         return replace(job, checkpoint=account.checkpoint, exit_code=code)
-
-
-def _is_again(row: JobRow, before: JobRow) -> bool:
-    """Whether it is the job of an earlier look, not another that was given its number: those come anew."""
-    return row.uid == before.uid and (row.submit_s == before.submit_s or row.restarts > before.restarts)

@@ -57,6 +57,21 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """The module's tag as Slurm last showed it, and by what its job is told from another that gets the number."""
+
+    text: str
+    uid: int
+    submit_s: float | None
+    restarts: int
+    bare: bool = False  #: somebody's words stand in its place now
+
+    def is_of(self, uid: int, submit_s: float | None, restarts: int) -> bool:
+        """Whether that is its job: a requeue gives another time of submission, and is counted."""
+        return uid == self.uid and (submit_s == self.submit_s or restarts > self.restarts)
+
+
+@dataclass(frozen=True, slots=True)
 class Memo:
     job: str
     grants: tuple[Grant, ...] = ()  #: the last few, oldest first
@@ -78,6 +93,17 @@ class Memo:
     launches: int = 0  #: starts in a row that were lost before any of its code ran
     held_s: float = 0.0  #: when we held it last; 0: what holds it is not ours
     lost: tuple[int, str] | None = None  #: (restarts, why it left its nodes), as far as could be told then
+    mark: Mark | None = None
+
+    @property
+    def number(self) -> str:
+        """Slurm's own: `17`, or `17_2`."""
+        return self.job.partition(".")[0]
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it says what Slurm may not show again."""
+        return bool(self.mark or self.grants or self.stop)
 
     @property
     def grant(self) -> Grant | None:
@@ -92,6 +118,11 @@ class Memo:
     def of(self, restarts: int) -> Grant | None:
         """The grant behind the incarnation that Slurm counts as `restarts`."""
         return next((grant for grant in reversed(self.grants) if grant.restarts == restarts), None)
+
+    def epoch_of(self, restarts: int) -> int:
+        """Of that incarnation; by Slurm's own count where the grant is not known."""
+        grant = self.of(restarts)
+        return grant.epoch if grant else restarts + 1
 
     @property
     def requeued(self) -> bool:
@@ -142,6 +173,23 @@ class Memories:
     def ordered(self) -> frozenset[str]:
         """Jobs that have, or may have, a SiteFactor of ours."""
         return frozenset(memo.job for memo in self._memos.values() if memo.ordered)
+
+    def marks(self) -> dict[str, Mark]:
+        """By Slurm's numbers, of jobs that were not handed back."""
+        found = {}
+        for memo in self._memos.values():
+            if memo.mark and not memo.released:
+                found[memo.number] = memo.mark
+        return found
+
+    def bare(self) -> frozenset[str]:
+        """For who hands back without us: `NUMBER SUBMITTED RESTARTS MARK` of those whose mark was written over."""
+        lines = set()
+        for number, mark in self.marks().items():
+            if mark.bare:
+                submitted = int(mark.submit_s or 0)
+                lines.add(f"{number} {submitted} {mark.restarts} {mark.text}")
+        return frozenset(lines)
 
     def keep(self, memo: Memo) -> None:
         """Remember until we end: what a job that was never started shows can be read again."""

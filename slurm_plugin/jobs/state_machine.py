@@ -205,22 +205,24 @@ def _running(
         memo = replace(memo, blocked=None)
     if memo.launches and row.start_s is not None and now_s - row.start_s > _SOUND_S:
         memo = replace(memo, launches=0)
-    steps: list[Step] = []
     if ours and row.preempt_s and not memo.stop and not stays(row):  # else its end is Slurm's own
         memo = replace(memo, stop=Stop(now_s, max(row.preempt_s - now_s, 1.0), row.restarts))
-    if memo.stop is None:
-        return JobState.RUNNING, memo, tuple(steps)
-    stop, over = memo.stop, now_s >= memo.stop.at_s + memo.stop.grace_s + FORCE_AFTER_S
-    if stays(row) and (over or not stop.signalled_s):  # it has begun, or may not be requeued, since it was to leave
+    return (JobState.RUNNING, memo, ()) if memo.stop is None else _to_leave(row, memo, memo.stop, now_s)
+
+
+def _to_leave(row: JobRow, memo: Memo, stop: Stop, now_s: float) -> tuple[JobState, Memo, tuple[Step, ...]]:
+    if keeps_shape(row):  # it has begun since its grant was to be taken back
         return JobState.RUNNING, replace(memo, stop=None), ()
-    if over:
+    if stays(row):
+        return JobState.RUNNING, memo, (Step("asked to leave, and may not be requeued any more: goes on", ask=True),)
+    if now_s >= stop.at_s + stop.grace_s + FORCE_AFTER_S:
         # Also repeated: a requeuehold that was lost would leave the job holding its GPUs for ever.
-        if not stop.forced or now_s >= stop.signalled_s + 15.0:
-            steps.append(Step("its time to checkpoint is over", (requeue_hold(row.id),)))
-            stop = replace(stop, forced=True, signalled_s=now_s)
-    elif stop.signalled_s == 0 or now_s >= stop.signalled_s + max(2.0, stop.grace_s / 4):
-        steps.append(Step("asked to checkpoint and leave", ask=True))
-    return JobState.STOPPING, replace(memo, stop=stop), tuple(steps)
+        if stop.forced and now_s < stop.signalled_s + 15.0:
+            return JobState.STOPPING, memo, ()
+        step = Step("its time to checkpoint is over", (requeue_hold(row.id),))
+        return JobState.STOPPING, replace(memo, stop=replace(stop, forced=True, signalled_s=now_s)), (step,)
+    due = stop.signalled_s == 0 or now_s >= stop.signalled_s + max(2.0, stop.grace_s / 4)
+    return JobState.STOPPING, memo, (Step("asked to checkpoint and leave", ask=True),) if due else ()
 
 
 def _ended_incarnation(row: JobRow, memo: Memo, now_s: float) -> Memo:

@@ -20,7 +20,7 @@ from slurm_plugin.jobs.specification import keeps_shape, port_id, stays
 from slurm_plugin.jobs.waiting import is_awaited
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
-from slurm_plugin.writes import hold, requeue_hold
+from slurm_plugin.writes import Write, hold, requeue_hold
 
 #: a batch script may not have set its trap yet, nor horae-exec said that it lives
 YOUNG_S = 2.0
@@ -92,7 +92,20 @@ class Stops:
             memo = self._memories.get(port_id(row))
             if memo.stop is not None:
                 found.append(_Asked(row, memo, doing))
-        return self._ask(found)
+        self._withdraw([each for each in found if stays(each.row)])
+        return self._ask([each for each in found if not stays(each.row)])
+
+    def _withdraw(self, asked: Sequence[_Asked]) -> None:
+        """Of those that leaving would end for good: a supervisor goes on from the checkpoint, in the same start. A
+        script of its user's own that follows the signal ends by it."""
+        told = []
+        for each in asked:
+            epoch = each.memo.epoch_of(each.row.restarts)
+            self._spool.ask_to_go_on(port_id(each.row), epoch)
+            self._memories.put(replace(each.memo, stop=None))
+            tag = parse_tag(each.row.admin_comment)
+            told.append(mails.again(each.row.id, tag))
+        self._mail(told)
 
     def _ask(self, asked: Sequence[_Asked]) -> dict[JobId, PortError]:
         """Stop file for those who poll it; the signal for all but supervisors that are not the batch shell.
@@ -107,8 +120,7 @@ class Stops:
         for each in asked:
             row, memo, stop = each.row, each.memo, each.memo.stop
             assert stop is not None
-            job, grant = port_id(row), memo.of(row.restarts)
-            epoch = grant.epoch if grant else row.restarts + 1
+            job, epoch = port_id(row), memo.epoch_of(row.restarts)
             account = self._spool.account(job, row.uid)
             young = row.start_s is not None and now_s - row.start_s < YOUNG_S
             stop = replace(stop, stay=self._stays(row))
@@ -135,8 +147,10 @@ class Stops:
 
     def _hush(self, rows: Sequence[JobRow]) -> None:
         """Their mails rest. One that could not be told costs its user a mail, and no stop waits for that."""
-        told = [mails.rest(row.id, parse_tag(row.admin_comment)) for row in rows]
-        self._client.write_each([Batch((write,), f"no mail of a stop: {write}") for write in told if write is not None])
+        self._mail([mails.rest(row.id, parse_tag(row.admin_comment)) for row in rows])
+
+    def _mail(self, writes: Sequence[Write | None]) -> None:
+        self._client.write_each([Batch((write,), f"mails of a stop: {write}") for write in writes if write is not None])
 
     def _signal(self, jobs: dict[str, JobId], doing: str) -> dict[JobId, PortError]:
         if not jobs:
@@ -156,9 +170,8 @@ class Stops:
 
     def let_go(self, row: JobRow, memo: Memo, now_s: float) -> state_machine.Step | None:
         """The requeue of a job that stays, once its supervisor says that it has checkpointed."""
-        job, grant = port_id(row), memo.of(row.restarts)
+        job, epoch = port_id(row), memo.epoch_of(row.restarts)
         account = self._spool.account(job, row.uid)
-        epoch = grant.epoch if grant else row.restarts + 1
         if (account.ended, account.exit_code) != (epoch, state_machine.CHECKPOINTED):
             return None
         found = state_machine.let_go(row, memo, now_s)

@@ -30,7 +30,7 @@ from horae.elastic.supervisor import start, tasks
 from horae.elastic.supervisor.gang import Member
 from horae.elastic.supervisor.jobfolder import JobFolder
 from horae.elastic.supervisor.processes import keep
-from horae.elastic.supervisor.run import Unusable
+from horae.elastic.supervisor.run import Run, Unusable
 from horae.elastic.supervisor.shape import free_ports
 from horae.elastic.supervisor.spool import Spool
 from horae.elastic.supervisor.supervisor import STOP_SIGNALS, Supervisor
@@ -101,14 +101,23 @@ def run(options: argparse.Namespace) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # the arbiter may signal as soon as it reads this
     announce(folder, epoch, is_batch_shell(), part.checkpoint)
     keep(STOP_SIGNALS)
-    spool = Spool(folder.file(protocol.LOG_FILE), echo=1)
-    supervisor = Supervisor(part, folder, spool)
-    if lock is None:
-        supervisor.say("an older run of this job still holds its lock; it may not write any more")
+    say = "an older run of this job still holds its lock; it may not write any more" if lock is None else ""
+    while True:
+        code = run_once(part, folder, say)
+        say = "asked to leave, and then to stay: its trainer goes on from the checkpoint"
+        if code != protocol.EXIT_STOPPED or not said_of_stop(folder, "withdrawn", epoch):
+            return start.over(code)
+
+
+def run_once(part: Run, folder: JobFolder, say: str) -> int:
+    """The gang until it is over, and what follows a checkpoint, in the present allocation."""
+    supervisor = Supervisor(part, folder, Spool(folder.file(protocol.LOG_FILE), echo=1))
+    if say:
+        supervisor.say(say)
     code = supervisor.run()
-    if code == protocol.EXIT_STOPPED and asked_to_stay(folder, epoch):
-        stay(folder, epoch, lambda: supervisor.dismissed)
-    return start.over(code)
+    if code == protocol.EXIT_STOPPED and asked_to_stay(folder, part.epoch):
+        stay(folder, part.epoch, lambda: supervisor.dismissed)
+    return code
 
 
 class Shape:
@@ -276,11 +285,17 @@ def translate(folder: JobFolder, epoch: int, code: int) -> int:
 
 def asked_to_stay(folder: JobFolder, epoch: int) -> bool:
     """Whether the stop file says that the batch job must not end by itself (see `stay`)."""
+    return said_of_stop(folder, "epoch", epoch) and said_of_stop(folder, "stay", True)
+
+
+def said_of_stop(folder: JobFolder, name: str, value: object) -> bool:
+    """Whether the stop file says so. `withdrawn`: the epoch that was asked to leave and may not be requeued any more;
+    a request that comes later is written over it."""
     try:
         request = json.loads((read_bytes(folder.file(protocol.STOP_FILE), 4096) or b"").decode())
     except ValueError:
         return False
-    return isinstance(request, dict) and request.get("epoch") == epoch and request.get("stay") is True
+    return isinstance(request, dict) and request.get(name) == value
 
 
 def stay(folder: JobFolder, epoch: int, dismissed: Callable[[], bool], patience_s: float = _STAY_S) -> None:
@@ -296,6 +311,8 @@ def stay(folder: JobFolder, epoch: int, dismissed: Callable[[], bool], patience_
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late repetition of the request
     until = time.monotonic() + patience_s
     while not left and not dismissed() and time.monotonic() < until and folder.epoch() <= epoch:
+        if not asked_to_stay(folder, epoch):
+            return
         time.sleep(0.2)
 
 

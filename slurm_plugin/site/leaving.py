@@ -159,7 +159,7 @@ def _empty_spool(spool: Path) -> None:
     living = {name for name, state, _, _ in _jobs() if state not in _ENDED}
     left = Spool(LocalTransport().files, str(spool)).clean(time.time(), 0.0, 0, living)
     left += [f"{spool}/jobs/{name}: its job runs" for name in sorted(living) if (spool / "jobs" / name).exists()]
-    for name in ("heartbeat", "claim", "events", "beside", "holds", "ordered", ".probe", "state/memos"):
+    for name in ("heartbeat", "claim", "events", "beside", "holds", "ordered", "marks", ".probe", "state/memos"):
         (spool / name).unlink(missing_ok=True)
     for path in (spool / "reasons").glob("*"):
         path.unlink()

@@ -7,6 +7,7 @@
 # request their users made and at the time they asked for, running jobs from a hold (that older versions left on them).
 # What its owner or an administrator holds stays held, and is named at the end: Horae holds whom SPOOL/holds names, whom
 # the module held at submission, and elastic jobs that have run, unless an administrator held them beside their exit code.
+# SPOOL/marks has the marks of those whose AdminComment somebody wrote over.
 # SPOOL/ordered names whose SiteFactor was written, also of jobs that bear no tag: mode `order` writes nothing else.
 spool=${1:-/var/spool/horae}
 rm -f "$spool/heartbeat"
@@ -37,17 +38,21 @@ hand_back() {
   jobs=$(SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue -h -a -t all \
     -O "JobArrayID:|,State:|,PriorityLong:|,restartcnt:|,EligibleTime:|,SubmitTime:|,Partition:|,admin_comment:|,Reason:|") || return
   orders=$(printf '%s\n' "$jobs" | awk -F'|' -v now="$now" -v lever="$factor" -v loses="$loses" \
-    -v holds="$spool/holds" -v ordered="$spool/ordered" '
+    -v holds="$spool/holds" -v ordered="$spool/ordered" -v marks="$spool/marks" '
   BEGIN {
     kinds = split("BEGIN END FAIL REQUEUE TIME_LIMIT TIME_LIMIT_90 TIME_LIMIT_80 TIME_LIMIT_50 STAGE_OUT " \
       "ARRAY_TASKS INVALID_DEPEND", kind, " ")
     by_hand["JobHeldAdmin"] = by_hand["job requeued in held state"] = 1
     while ((getline line < holds) > 0) ours[line] = 1
     while ((told = (getline line < ordered)) > 0) lifted[line] = 1
+    while ((getline line < marks) > 0) if (split(line, part, " ") == 4) {
+      since[part[1]] = part[2]; starts[part[1]] = part[3]; mark[part[1]] = part[4]
+    }
   }
   { # tasks that an array record stands for have been ordered alike: the first tells
     sub(/%[0-9]+/, "", $1)
     name = $1; sub(/\[/, "", name); sub(/[],-].*/, "", name)
+    if ((name in mark) && $8 !~ /(^| )horae=/ && ($6 == since[name] || $4 + 0 > starts[name] + 0)) $8 = mark[name]
     if (match(" " $8, / horae=[0-9A-Za-z]+/)) name = name "." substr($8, RSTART + 6, RLENGTH - 7)
     lives = $2 == "RUNNING" || $2 == "CONFIGURING" || $2 == "SUSPENDED"
     # without the note all that wait are taken to have a factor: none that lasts is to be left

@@ -130,6 +130,29 @@ def test_a_running_elastic_job_that_may_not_be_requeued_is_resized_no_more(site:
     assert site.wait(job, JobState.STOPPED).exit_code == 86
 
 
+@pytest.mark.parametrize("site", ["private_slurm", pytest.param("slurm_2605", marks=pytest.mark.soak)], indirect=True)
+def test_an_elastic_job_that_may_not_be_requeued_since_it_was_asked_to_leave_goes_on(site: Driver) -> None:
+    """Under horae-exec: it checkpoints, and its trainer goes on in the same start. 86 would be the job's end."""
+    there = harness(site).cluster.shared()[1]
+    words = f"--checkpoint {there}/stays-{harness(site).partition} -- python3 {there}/trainer.py trains 1.5"
+    script = f"#!/bin/bash\nexec {harness(site).cluster.tool()} --grace 60 {words}\n"
+    job = harness(site).submit_script(script, "--gres=gpu:1", "--time=60", ELASTIC)
+    site.start(job, site.one())
+    site.wait(job, JobState.RUNNING)
+    site.until("it trains", lambda: b"step=2/" in site.log(job))
+    site.stop(job, 60.0)
+    ask(site, "scontrol", "update", f"jobid={number(job)}", "requeue=0")
+    site.until("it goes on", lambda: bool(site.observe()) and b"goes on from the checkpoint" in site.log(job))
+    steps = site.log(job).count(b"step=")
+    site.until("it trains", lambda: site.log(job).count(b"step=") > steps + 1)
+    seen = site.job(job)
+    assert (seen.state, seen.epoch) == (JobState.RUNNING, 1)
+    ask(site, "scontrol", "update", f"jobid={number(job)}", "requeue=1")
+    site.observe()
+    site.stop(job, 60.0)
+    assert site.wait(job, JobState.STOPPED).exit_code == 86
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("site", ["slurm_site"], indirect=True)
 @pytest.mark.parametrize("when", ["waiting", "running", "stopped"])

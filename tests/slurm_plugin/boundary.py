@@ -111,7 +111,8 @@ def shown(words: Mapping[str, str]) -> str:
     """What `scontrol show job` prints of it."""
     return (
         f"JobId={words['JobID']} JobName={words['Name']}\n   UserId={words['UserName']}({words['UserID']})\n"
-        f"   JobState={words['State']} Reason={words['Reason']}\n   Partition={words['Partition']}\n"
+        f"   JobState={words['State']} Reason={words['Reason']}\n   Requeue=1 Restarts={words['RestartCnt']}\n"
+        f"   SubmitTime={words['SubmitTime']}\n   Partition={words['Partition']}\n"
         f"   Comment={words['Comment']}\n   AdminComment={words['admin_comment']}\n"
     )
 

@@ -328,6 +328,23 @@ def test_a_job_that_stays_gives_way_to_a_newer_start_of_itself(batch: Batch) -> 
     assert batch.end()[0] == 86
 
 
+def test_asked_to_leave_and_then_to_stay_it_goes_on_from_its_checkpoint(batch: Batch) -> None:
+    """An administrator said meanwhile that Slurm may not start it again: 86 would be its end."""
+    batch.launch(counter(steps=400))
+    until("progress", lambda: "step=8/" in batch.log)
+    stop = Path(batch.folder.path) / "stop"
+    stop.write_text(json.dumps({"epoch": 1, "grace_s": 20, "stay": True}))
+    until("its account", lambda: (batch.folder.state() or {}).get("state") == "stopped")
+    stop.write_text(json.dumps({"epoch": 0, "withdrawn": 1}))
+    until("it goes on", lambda: (batch.folder.state() or {}).get("state") == "running")
+    assert batch.process is not None
+    assert "its trainer goes on from the checkpoint" in batch.log
+    begun = batch.log.count("step=")
+    until("progress", lambda: batch.log.count("step=") > begun + 3)
+    batch.process.send_signal(signal.SIGTERM)
+    assert batch.end()[0] == 86
+
+
 def test_a_task_that_cannot_say_that_it_stopped_never_looks_as_if_it_had_completed(tmp_path: Path) -> None:
     """On a full disk, or in a folder that is closed for a while, the note is tried again; else its exit code tells."""
     folder = tmp_path / "job"

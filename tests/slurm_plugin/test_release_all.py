@@ -40,6 +40,17 @@ def test_each_job_of_ours_is_given_its_time_again(tmp_path: Path) -> None:
     )
 
 
+def test_a_job_whose_mark_was_written_over_is_known_by_the_note(tmp_path: Path) -> None:
+    """Not another that was given its number since."""
+    _, *rest = PARKED.split("|")
+    rows = [f"{number}|{'|'.join(rest[:-2])}|seen by the desk|" for number in (7, 8, "9_[1-3]")]
+    (tmp_path / "spool").mkdir()
+    tag = rest[-2]
+    (tmp_path / "spool/marks").write_text(f"7 9968377599 0 {tag}\n8 9968377000 0 {tag}\n9_1 9968377599 0 {tag}\n")
+    told = ["update jobid=7 StartTime=now", "update jobid=9_[1-3] StartTime=now"]
+    assert handed_back(tmp_path, "cat <<'EOF'\n" + "\n".join(rows) + "\nEOF") == (0, told)
+
+
 def test_tasks_are_said_in_the_last_update_of_a_job(tmp_path: Path) -> None:
     """A release is an update too, and some releases of Slurm lose them at each."""
     own, (_, *rest) = "horae=abc,gpus=2,nodes=1,shape=own,tasks=4|", PARKED.split("|")

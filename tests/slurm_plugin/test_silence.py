@@ -42,14 +42,18 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.slurm = Boundary({"1": job(1), "2": job(2), "3": job(3, Comment="horae:min=1")})
-        options = Options(partitions=("dl",), spool=str(folder / "spool"), state=str(folder / "memory"))
-        self.port = SlurmCluster(options, self.slurm, choose(options, self.slurm))
-        self.port.claim("me")
+        self.options = Options(partitions=("dl",), spool=str(folder / "spool"), state=str(folder / "memory"))
+        self.begin()
         for number, node in (("1", "n1"), ("2", "n2")):
             attend(self.port)
             assert not self.port.start_many([(f"{number}.n{number}", {node: 1}, 1)])
             self.slurm.jobs[number] = running(int(number), node)
         assert [each.state for each in attend(self.port).jobs].count(JobState.RUNNING) == 2
+
+    def begin(self) -> None:
+        """An arbiter, of which an earlier one left its memory."""
+        self.port = SlurmCluster(self.options, self.slurm, choose(self.options, self.slurm))
+        self.port.claim("me")
 
     def ended(self) -> list[str]:
         """Jobs that a look tells to be over; a look that fails tells nothing."""
@@ -205,17 +209,49 @@ def test_a_number_that_was_given_to_another_job_says_that_ours_is_gone(tmp_path:
         ({"UserID": "1001", "UserName": "eve"}, False),
     ],
 )
+@pytest.mark.parametrize("meanwhile", [False, True])
 def test_a_job_whose_mark_an_administrator_wrote_over_is_known_still(
-    tmp_path: Path, again: dict[str, str], same: bool
+    tmp_path: Path, again: dict[str, str], same: bool, meanwhile: bool
 ) -> None:
-    """Else it would be told as failed while it runs, and between two shapes be held by nobody for ever."""
+    """Else it would be told as failed while it runs, and between two shapes be held by nobody for ever. `meanwhile`:
+    while no arbiter looked."""
     site = Site(tmp_path)
+    if meanwhile:
+        site.port.close()
     site.slurm.jobs["1"] |= {"admin_comment": "seen by the desk", **again}
+    if meanwhile:
+        site.begin()
     for _ in range(2):
         seen = attend(site.port)
         assert ("1.n1" in {job.id for job in seen.jobs}) is same
-        assert any("AdminComment='horae=n1,gpus=1,nodes=1'" in note for note in seen.notes) is same
+        assert any("AdminComment='seen by the desk horae=n1,gpus=1,nodes=1'" in note for note in seen.notes) is same
     assert (site.port.start_many([("1.n1", {"n1": 1}, 2)]) == {}) is ("SPECIAL_EXIT" in again.values())
+    site.port.close()
+
+
+def test_a_job_that_never_ran_and_lost_its_mark_while_nobody_looked_waits_for_us_still(tmp_path: Path) -> None:
+    """Nobody else would ever start it. Whoever hands back without us knows it, too; and an answer about it alone, when
+    a read leaves it out, says that it is there."""
+    site = Site(tmp_path)
+    site.port.close()
+    site.slurm.jobs["3"]["admin_comment"] = "seen by the desk"
+    site.begin()
+    assert {job.id: job.state for job in attend(site.port).jobs}["3.n3"] is JobState.QUEUED
+    site.port.heartbeat()
+    assert (tmp_path / "spool/marks").read_text() == "3 1700000000 0 horae=n3,gpus=1,nodes=1\n"
+    assert site.port.start_many([("3.n3", {"n1": 1}, 1)]) == {}
+    site.slurm.jobs["3"] |= running(3, admin_comment="seen by the desk")
+    attend(site.port)
+    site.slurm.spoil = replace_rows(site, keep="1")
+    assert "3.n3" not in site.ended()
+    site.slurm.jobs["3"] |= {"UserID": "1001", "UserName": "eve"}
+    site.slurm.ended = {"3": "3|FAILED|1:0|12|1699999900|horae=n3\n"}
+    assert "3.n3" in site.ended(), "the number is another's now"
+    site.slurm.spoil = lambda name, answer: answer
+    site.slurm.jobs["3"] = job(3)
+    attend(site.port)
+    site.port.heartbeat()
+    assert (tmp_path / "spool/marks").read_text() == ""
     site.port.close()
 
 

@@ -159,6 +159,29 @@ def test_stops_are_one_signal_and_are_on_the_disk_before_it(site: Site) -> None:
     assert site.slurm.said == ["signal 1 2 3"], "asked already"
 
 
+def test_who_may_not_be_requeued_any_more_since_it_was_asked_is_to_go_on(site: Site) -> None:
+    """Exit code 86 would be its end. Its mails, which were to rest, come again."""
+    for number, row in site.slurm.rows.items():
+        site.slurm.rows[number] = replace(row, admin_comment=f"{row.admin_comment},mail=6")
+    site.running()
+    site.port.stop_many([(job, 30.0) for job in site.jobs])
+    assert site.slurm.said == ["update 1 update 2 update 3", "signal 1 2 3"], "mails rest"
+    first = site.jobs[0]
+    site.slurm.rows["1"] = replace(site.slurm.rows["1"], requeue=False)
+    site.slurm.said.clear()
+    seen = attend(site.port)
+    assert [job.state for job in seen.jobs] == [JobState.RUNNING, JobState.STOPPING, JobState.STOPPING]
+    stop = json.loads((site.folder / "spool/jobs" / first / "stop").read_text())
+    assert stop == {"epoch": 0, "withdrawn": 1}
+    assert site.memo(first)["stop"] is None
+    assert site.slurm.said[0] == "update 1", "mails"
+    assert "signal 1" not in " ".join(site.slurm.said)
+    site.slurm.said.clear()
+    assert attend(site.port).due == ()
+    assert isinstance(site.port.stop_many([(first, 30.0)])[first], Never)
+    assert site.slurm.said == []
+
+
 def left(site: Site) -> float:
     """All were asked to leave and have left; when that was seen."""
     site.running()
