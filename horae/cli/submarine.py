@@ -25,6 +25,7 @@ from horae.cli.wait import until_ended
 from horae.tui import screen
 from policy.model import BadInput
 
+_LAUNCHERS = ("java", "yarn", "hadoop", "submarine")
 _COMMAND = "horae submarine job run --name mnist --num_workers 2 --min_workers 1 --max_workers 8 ..."
 SETTINGS = {
     "context_settings": {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
@@ -44,7 +45,7 @@ def submarine(
     and `job list` are there as well. `--min_workers` and `--max_workers` make the job elastic; `--json` answers for
     programs.
     """
-    given = words or []
+    given = _command(words or [])
     verb = given[1] if given[:1] == ["job"] and len(given) > 1 else ""
     if verb in _JOB_VERBS:
         _JOB_VERBS[verb](given[2:])
@@ -83,6 +84,12 @@ def submarine(
                     screen.note(f"{line.option}: {line.text}")
     if found.wait:
         raise typer.Exit(_wait(client, number))
+
+
+def _command(words: list[str]) -> list[str]:
+    """From `job` on, of what was written for Submarine's own launchers: `java -cp ... CLASS`, `yarn jar FILE`."""
+    launched = bool(words) and Path(words[0]).name in _LAUNCHERS and "job" in words
+    return words[words.index("job") :] if launched else words
 
 
 # --- job show, list, kill ---------------------------------------------------------------------------------

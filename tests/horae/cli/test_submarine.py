@@ -29,6 +29,22 @@ def test_a_submarine_command_becomes_a_job(site: Client, horae: Horae) -> None:
     assert job["env"] == {"A": "b", "HORAE_FRAMEWORK": "tensorflow"}
 
 
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "java -cp /opt/hadoop/etc:/opt/job/submarine-all.jar org.apache.submarine.client.cli.Cli",
+        "/usr/bin/java -Xmx1g org.apache.submarine.client.cli.Cli",
+        "yarn jar path-to/hadoop-yarn-applications-submarine-3.2.0.jar",
+        "submarine",
+    ],
+)
+def test_submarines_own_launchers_stay_in_front_of_it(site: Client, horae: Horae, launcher: str) -> None:
+    said = horae("submarine", *launcher.split(), *RUN[1:], "--dry-run", "--json")
+    assert said.json == horae(*RUN, "--dry-run", "--json").json
+    listed = horae("submarine", *launcher.split(), "job", "list")
+    assert (listed.code, listed.out) == (0, "")
+
+
 def test_a_dry_run_hands_nothing_in(site: Client, horae: Horae) -> None:
     said = horae(*RUN, "--dry-run", "--queue", "gpu")
     assert said.code == 0
