@@ -65,8 +65,9 @@ def likely(word: str, jobs: Iterable[answers.JobAnswer]) -> str:
 
 
 def _listed(jobs: Iterable[answers.JobAnswer]) -> str:
-    newest = sorted(jobs, key=lambda job: job["submitted_s"], reverse=True)[:_MOST_NAMED]
-    return ", ".join(f"{job_number(job['id'])} ({job['name']}, {job['state']})" for job in newest)
+    newest = sorted(jobs, key=lambda job: job["submitted_s"], reverse=True)
+    shown = [f"{job_number(job['id'])} ({job['name']}, {job['state']})" for job in newest[:_MOST_NAMED]]
+    return ", ".join(shown + ["..."] * (len(newest) > _MOST_NAMED))
 
 
 def users(said: str, answer: answers.StatusAnswer) -> frozenset[str]:
