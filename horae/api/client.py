@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from horae.port import LogChunk
     from policy.model import Seconds
 
+#: Of what a person typed, bytes that are no text.
+_NO_TEXT = "backslashreplace"
 #: Where an arbiter's socket is looked for when nobody says, first first.
 PLACES = ("$XDG_RUNTIME_DIR/horae/api.sock", "/run/horae/api.sock")
 
@@ -109,7 +111,8 @@ class Client(Verbs):
         if method == "POST":
             body, headers = json.dumps(said).encode(), {"Content-Type": "application/json"}
         elif said:
-            path += "?" + urlencode({k: str(v).lower() if isinstance(v, bool) else v for k, v in said.items()})
+            words = {k: str(v).lower() if isinstance(v, bool) else v for k, v in said.items()}
+            path += "?" + urlencode(words, errors=_NO_TEXT)
         connection = _UnixConnection(self.socket, self.timeout_s)
         try:
             with suppress(
@@ -178,4 +181,4 @@ def _log_chunk(answer: _Answer) -> LogChunk:
 
 def _word(text: str) -> str:
     """One path segment."""
-    return quote(text, safe="") or "%00"
+    return quote(text, safe="", errors=_NO_TEXT) or "%00"

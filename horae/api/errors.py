@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+_LONGEST = 200  #: characters of what was typed that are repeated
+
 
 class Code(StrEnum):
     BAD_INPUT = "bad-input"
@@ -30,6 +32,11 @@ class ApiError(Exception):
     def __init__(self, status: int, code: Code, message: str, *, remedy: str = "", **more: Any) -> None:
         self.status, self.code, self.message, self.remedy, self.more = status, code, message, remedy, more
         super().__init__(message)
+
+
+def no_such_job(job: str, remedy: str = "") -> ApiError:
+    text = f"there is no job {job[:_LONGEST]}" + "..." * (len(job) > _LONGEST)
+    return ApiError(404, Code.NO_SUCH_JOB, text, remedy=remedy or "`horae status --all` lists the jobs")
 
 
 def body(code: Code, message: str, **more: Any) -> dict[str, Any]:

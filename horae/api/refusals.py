@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from horae.api.errors import ApiError, Code, body
+from horae.api.errors import ApiError, Code, body, no_such_job
 from horae.arbiter.requests.authority import NotAllowed
 from horae.arbiter.requests.commands import NoSuchJob
 from horae.port import FixConfiguration, PortError, TryLater
@@ -34,12 +34,6 @@ class _Refusal(JSONResponse):
     def render(self, content: Any) -> bytes:
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode(errors="backslashreplace")
-
-
-def no_such_job(job: str) -> ApiError:
-    return ApiError(
-        404, Code.NO_SUCH_JOB, f"there is no job {shown(job)}", remedy="`horae status --all` lists the jobs"
-    )
 
 
 def not_allowed(what: str, remedy: str = "") -> ApiError:

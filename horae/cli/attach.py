@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from horae import visible
+from horae.cli import names
 from horae.cli.options import JobArgument, Json, Socket, connect, example
 from horae.cli.wait import code_of, patiently
 from horae.tui import screen
@@ -40,7 +41,8 @@ def attach(
     and each step that is seen; with --json these lines are JSON: {"event": ..} or {"progress": ..}. An arbiter that is
     away meanwhile is waited for, ten minutes long.
     """
-    looks = _looks(connect(socket), job, interval)
+    client = connect(socket)
+    looks = _looks(client, patiently(partial(names.job, client, job)), interval)
     if as_json:
         last = _lines(looks, _json_event, _json_progress)
     elif sys.stdout.isatty():

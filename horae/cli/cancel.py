@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from horae.cli.many import for_each
-from horae.cli.options import Json, Socket, connect, example, job_names
+from horae.cli.options import JobArguments, Json, Socket, connect, example
 
 SETTINGS = {"epilog": example("horae cancel 17 18 --why 'wrong data set'")}
 
 
 def cancel(
-    jobs: Annotated[list[str], typer.Argument(help="Numbers of jobs.", metavar="JOBID...", autocompletion=job_names)],
+    jobs: JobArguments,
     why: Annotated[str, typer.Option(help="Kept in the job's history.")] = "",
     socket: Socket = None,
     as_json: Json = False,
@@ -24,4 +24,4 @@ def cancel(
     some could not be ended.
     """
     client = connect(socket)
-    for_each(jobs, lambda job: client.cancel(job, why), as_json=as_json)
+    for_each(client, jobs, lambda job: client.cancel(job, why), as_json=as_json)

@@ -196,7 +196,7 @@ def _written(report: str, what: str = "") -> str:
     try:
         path = Path(tempfile.gettempdir()) / name
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", errors="backslashreplace") as file:
             file.write(report)
     except OSError as error:
         return f"the report could not be written ({error.strerror}); it follows\n{report}"

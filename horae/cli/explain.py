@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from horae import visible
+from horae.cli import names
 from horae.cli.options import JobArgument, Json, Socket, connect, example
 from horae.tui import screen
 from horae.tui.explained import page
@@ -30,7 +31,7 @@ def explain(
     from rich.console import Console
 
     client = connect(socket)
-    answer = client.explain(job)
+    answer = names.meant(client, job, client.explain)
     if as_json:
         screen.emit_json(answer)
         return
@@ -38,5 +39,5 @@ def explain(
     console.print(page(answer))
     if log:
         console.print("\noutput", style="bold")
-        for line in b"".join(client.log(job)).decode(errors="replace").splitlines()[-20:]:
+        for line in b"".join(client.log(answer["id"])).decode(errors="replace").splitlines()[-20:]:
             console.print(f"  {visible.neutral(line, keep=TAB)}", markup=False)

@@ -23,7 +23,7 @@ COLUMNS = (Column("TIME"), Column("JOBID", right=True), Column("NAME"), Column("
 
 def history(
     job: Annotated[
-        str | None, typer.Argument(help="Of this job only.", metavar="[JOBID]", autocompletion=job_names)
+        str | None, typer.Argument(help="Of this job only.", metavar="[JOB]", autocompletion=job_names)
     ] = None,
     since: Annotated[str | None, typer.Option(help="Of the last so long: 90s, 5m, 2h, 1d, D-HH:MM:SS.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Of this tenant's jobs only.")] = None,
@@ -38,6 +38,8 @@ def history(
     """
     client = connect(socket)
     since_s = None if since is None else forms.parse_duration(since, "--since")
+    if job is not None:
+        job = names.job(client, job)
     events = [e for e in client.history(job=job, since_s=since_s, limit=lines) if _of(e, tenant)]
     if tenant is not None and not events:
         names.check_tenant(tenant, client.status(ended=True))

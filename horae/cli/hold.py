@@ -7,14 +7,13 @@ from typing import Annotated
 import typer
 
 from horae.cli.many import for_each
-from horae.cli.options import Json, Socket, connect, example, job_names
+from horae.cli.options import JobArguments, Json, Socket, connect, example
 
 SETTINGS = {"epilog": example("horae hold 17 --why 'data set is being mended'", "horae unhold 17")}
-Jobs = Annotated[list[str], typer.Argument(help="Numbers of jobs.", metavar="JOBID...", autocompletion=job_names)]
 
 
 def hold(
-    jobs: Jobs,
+    jobs: JobArguments,
     why: Annotated[str, typer.Option(help="Kept in the job's history.")] = "",
     socket: Socket = None,
     as_json: Json = False,
@@ -24,9 +23,10 @@ def hold(
     A running job checkpoints and leaves; one that cannot be resumed is refused.
     """
     client = connect(socket)
-    for_each(jobs, lambda job: client.hold(job, why), as_json=as_json)
+    for_each(client, jobs, lambda job: client.hold(job, why), as_json=as_json)
 
 
-def unhold(jobs: Jobs, socket: Socket = None, as_json: Json = False) -> None:
+def unhold(jobs: JobArguments, socket: Socket = None, as_json: Json = False) -> None:
     """Let held jobs run again."""
-    for_each(jobs, connect(socket).unhold, as_json=as_json)
+    client = connect(socket)
+    for_each(client, jobs, client.unhold, as_json=as_json)

@@ -66,4 +66,8 @@ def job_names(incomplete: str) -> list[str]:
     return [job_number(job["id"]) for job in jobs if job["id"].startswith(incomplete)]
 
 
-JobArgument = Annotated[str, typer.Argument(help="The job's number.", metavar="JOBID", autocompletion=job_names)]
+_CALLED = "{}: by number, or by a name that only one of yours has."
+JobArgument = Annotated[str, typer.Argument(help=_CALLED.format("The job"), metavar="JOB", autocompletion=job_names)]
+JobArguments = Annotated[
+    list[str], typer.Argument(help=_CALLED.format("Jobs"), metavar="JOB...", autocompletion=job_names)
+]

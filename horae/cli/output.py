@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from horae import visible
-from horae.cli import exits
+from horae import job_number, visible
+from horae.cli import exits, names
 from horae.cli.options import JobArgument, Json, Socket, connect, example
 from horae.tui import screen
 
@@ -40,6 +40,7 @@ def logs(
     did with it. A job's owner and operators may read it. --json prints a line of JSON for each line of output.
     """
     client, reader, offset = connect(socket), _Lines(rank), 0
+    job = names.job(client, job)
     newest: deque[str] = deque(maxlen=lines)
     for data, offset in client.log_parts(job):  # noqa: B007 - where the last one ended
         for line in reader.feed(data):
@@ -68,8 +69,10 @@ def logs(
 def _silent(rank: int, job: str, most: int | None) -> None:
     """A rank that printed nothing; `most`: GPUs that the job can use, None: any number."""
     if most is not None and rank >= most:
-        raise exits.Failure(exits.NO, f"job {job} has no rank {rank}", f"its ranks are 0 to {most - 1} at most")
-    screen.note(f"job {job} printed nothing as rank {rank}")
+        raise exits.Failure(
+            exits.NO, f"job {job_number(job)} has no rank {rank}", f"its ranks are 0 to {most - 1} at most"
+        )
+    screen.note(f"job {job_number(job)} printed nothing as rank {rank}")
 
 
 class _Lines:

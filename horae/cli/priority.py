@@ -21,8 +21,8 @@ def priority(
     words: Annotated[
         list[str],
         typer.Argument(
-            help=f"Numbers of jobs, then the priority, from {-MOST} to {MOST}.",
-            metavar="JOBID... PRIORITY",
+            help=f"Jobs, by number or by name, then the priority, from {-MOST} to {MOST}.",
+            metavar="JOB... PRIORITY",
             autocompletion=job_names,
         ),
     ],
@@ -43,8 +43,8 @@ def priority(
     except ValueError:
         raise typer.BadParameter(f"{last!r} is no whole number", param_hint="PRIORITY") from None
     if options := [word for word in jobs if word.startswith("-")]:
-        raise typer.BadParameter(f"there is no option {options[0]}; write horae priority 17 10", param_hint="JOBID")
+        raise typer.BadParameter(f"there is no option {options[0]}; write horae priority 17 10", param_hint="JOB")
     if not jobs:
-        raise typer.BadParameter("name a job, then its priority: horae priority 17 10", param_hint="JOBID")
+        raise typer.BadParameter("name a job, then its priority: horae priority 17 10", param_hint="JOB")
     client = connect(socket)
-    for_each(jobs, lambda job: client.prioritise(job, wanted, across=across), as_json=as_json)
+    for_each(client, jobs, lambda job: client.prioritise(job, wanted, across=across), as_json=as_json)

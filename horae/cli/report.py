@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from horae import job_number, visible
-from horae.cli.options import Json, Socket, connect, example, job_names
+from horae.cli import names
+from horae.cli.options import JobArgument, Json, Socket, connect, example
 from horae.tui import forms, screen
 
 SETTINGS = {"epilog": example("horae report 17", "horae report 17 --json")}
 
 
 def report(
-    job: Annotated[str, typer.Argument(help="Number of a job.", metavar="JOBID", autocompletion=job_names)],
+    job: JobArgument,
     socket: Socket = None,
     as_json: Json = False,
 ) -> None:
@@ -22,7 +21,8 @@ def report(
 
     Of a running job it says how it stands now. Speeds and starts are as they were measured; what was not, is `-`.
     """
-    answer = connect(socket).report(job)
+    client = connect(socket)
+    answer = names.meant(client, job, client.report)
     if as_json:
         screen.emit_json(answer)
         return

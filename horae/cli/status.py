@@ -26,7 +26,8 @@ SETTINGS = {
 
 def status(
     jobs: Annotated[
-        list[str] | None, typer.Argument(help="Only these jobs.", metavar="[JOBID]...", autocompletion=job_names)
+        list[str] | None,
+        typer.Argument(help="Only these jobs, by number or name.", metavar="[JOB]...", autocompletion=job_names),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Also jobs that ended.")] = False,
     nodes: Annotated[bool, typer.Option("--nodes", "-N", help="The nodes, as sinfo shows them.")] = False,
@@ -75,13 +76,9 @@ def status(
             screen.table(TENANT_COLUMNS, _tenant_rows(answer["tenants"]), header=not no_header)
         else:
             _show_jobs(chosen, pattern, start=start, long=long, header=not no_header)
-    _check_named(jobs or (), chosen)
-
-
-def _check_named(jobs: Iterable[str], found: Iterable[answers.JobAnswer]) -> None:
-    missing = set(jobs) - {name for j in found for name in (j["id"], job_number(j["id"]))}
-    if missing:
-        raise exits.Failure(exits.NO_SUCH_JOB, f"no such job: {', '.join(sorted(missing))}")
+    if missing := [word for word in jobs or () if not any(names.called(job, word) for job in chosen)]:
+        near = names.likely(missing[0], answer["jobs"])
+        raise exits.Failure(exits.NO_SUCH_JOB, f"no such job: {', '.join(missing)}", near)
 
 
 def _show_jobs(
@@ -149,7 +146,7 @@ def _wanted(
     job: answers.JobAnswer, jobs: Sequence[str], tenant: str | None, state: str | None, users: Container[str] | None
 ) -> bool:
     return (
-        (not jobs or job["id"] in jobs or job_number(job["id"]) in jobs)
+        (not jobs or any(names.called(job, word) for word in jobs))
         and (users is None or job["owner"] in users)
         and (tenant is None or job["tenant"] == tenant)
         and (state is None or state in (job["state"], screen.LETTERS.get(job["state"])))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from horae import visible
-from horae.cli import exits
-from horae.cli.options import Json, Socket, connect, example, job_names
+from horae import job_number, visible
+from horae.cli import exits, names
+from horae.cli.options import JobArguments, Json, Socket, connect, example
 from horae.tui import screen
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _PATIENCE_S = 600.0
 
 
 def wait(
-    jobs: Annotated[list[str], typer.Argument(help="Numbers of jobs.", metavar="JOBID...", autocompletion=job_names)],
+    jobs: JobArguments,
     socket: Socket = None,
     as_json: Json = False,
 ) -> None:
@@ -43,12 +43,13 @@ def wait(
 def waited(client: Client, jobs: Sequence[str], *, as_json: bool = False, quiet: bool = False) -> int:
     """Until all have ended: the highest of their exit codes. Says how each ended, unless `quiet`."""
     ended: dict[str, dict[str, Any]] = {}
-    for number in jobs:
+    meant = {word: patiently(partial(names.job, client, word)) for word in jobs}
+    for word, number in meant.items():
         job = until_ended(partial(client.job, number))
-        ended[number] = {"state": job["state"], "exit_code": code_of(job), "why": job.get("why", "")}
+        ended[word] = {"state": job["state"], "exit_code": code_of(job), "why": job.get("why", "")}
         if not quiet:
             state, why = job["state"], visible.neutral(job.get("why") or job["state"])
-            print(f"Job {number} {why if why.startswith(state) else f'{state}: {why}'}", flush=True)
+            print(f"Job {job_number(number)} {why if why.startswith(state) else f'{state}: {why}'}", flush=True)
     if as_json:
         screen.emit_json({"jobs": ended})
     return max((job["exit_code"] for job in ended.values()), default=exits.DONE)

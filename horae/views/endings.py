@@ -36,6 +36,12 @@ _NCCL = re.compile(
     r"|Watchdog caught collective operation timeout|Gloo connect\w* .*fail",
     re.IGNORECASE,
 )
+#: Of processes that read or prepare data for it: PyTorch's, Hugging Face's, Python's own pools'.
+_WORKER = re.compile(
+    r"DataLoader worker \(pid.*\) (?:is killed by signal|exited unexpectedly)"
+    r"|subprocesses has abruptly died|BrokenProcessPool: "
+)
+_SHARED_MEMORY = re.compile(r"workers are out of shared memory|insufficient shared memory", re.IGNORECASE)
 _TRACEBACK = "Traceback (most recent call last)"
 #: The last line of a traceback: an exception's name, at the margin.
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration|Timeout)\b.*|^[\w.]+: \S.*")
@@ -57,7 +63,24 @@ _MEANS = {
     FailureKind.TIME_LIMIT: ("its log says that its time was over", "a longer --time-limit"),
 }
 _KILLED = "more --memory where it was short of it; an operator finds in the kernel's log of its node whether it was"
-_LOST_RANKS = "NCCL_DEBUG=INFO shows which rank; often one rank failed first for another reason, or the network did"
+#: Where no kind of failure is known, by signs of their own: what it means, and what helps; the most telling first.
+_SIGNS = (
+    (
+        _SHARED_MEMORY,
+        "the shared memory of its node or container (/dev/shm) was full",
+        "fewer num_workers, more room in /dev/shm, or torch.multiprocessing.set_sharing_strategy('file_system')",
+    ),
+    (
+        _WORKER,
+        "a process of its own, which reads its data, died",
+        "fewer num_workers, or more --memory: most often the kernel ended it, out of memory",
+    ),
+    (
+        _NCCL,
+        "its ranks lost each other (NCCL)",
+        "NCCL_DEBUG=INFO shows which rank; often one rank failed first for another reason, or the network did",
+    ),
+)
 
 
 def cause(log: bytes, exit_code: int | None, job: str = "JOB") -> Cause | None:
@@ -113,8 +136,9 @@ def _known(lines: list[str]) -> tuple[str, str, str] | None:
     for kind, (means, change) in _MEANS.items():
         if told := [line for known, line in signs if known is kind]:
             return means, next(filter(_RAISED.match, told), told[0]), change  # rather than the statement that raised it
-    if (lost := next((line for line in lines if _NCCL.search(line)), None)) is not None:
-        return "its ranks lost each other (NCCL)", lost, _LOST_RANKS
+    for sign, means, change in _SIGNS:
+        if (line := next(filter(sign.search, lines), None)) is not None:
+            return means, line, change
     if any(kind is FailureKind.TRACEBACK for kind, _ in signs) and (raised := _raised(lines)):
         return "its program raised", raised, "`horae logs {job}` shows the traceback"
     return None

@@ -202,7 +202,7 @@ class LogProfiles:
         else:
             log.measured = replace(log.measured, notes=lacks(progress=False))
         log.measured = replace(log.measured, **self._shared(log, spec))
-        if now_s - log.packed_s >= STATE_S or job.state is not JobState.RUNNING:
+        if abs(now_s - log.packed_s) >= STATE_S or job.state is not JobState.RUNNING:
             log.packed_s = now_s
             log.measured = replace(log.measured, offset=log.offset, identity=log.identity, profiler=self._packed(log))
         return log.measured != before
@@ -250,7 +250,7 @@ class LogProfiles:
         here = run_numbers.since(run, log.from_line, sum(job.allocation.values()))
         times = timing(here)
         seconds = (times.epoch.median if times.epoch else None) if by_epoch else run_numbers.seconds(times)
-        if log.watched is None or done < log.watched[1]:
+        if log.watched is None or done < log.watched[1] or now_s < log.watched[0]:  # the clock was set back
             log.watched = (now_s, done)
         moved = done != log.measured.done
         place = run_numbers.place(job.allocation, nodes)

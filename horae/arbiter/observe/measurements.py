@@ -68,7 +68,8 @@ def due(observation: Observation, read_s: Mapping[JobId, Seconds], every_s: Seco
     found = []
     for job in observation.jobs:
         before_s = read_s.get(job.id, NEVER_S)
-        moved = job.since_s > before_s  # its last words, or its first
+        # Its last words, or its first; or the cluster's clock was set back meanwhile.
+        moved = job.since_s > before_s or before_s > observation.now_s
         if job.epoch and (moved or (job.state is JobState.RUNNING and observation.now_s - before_s >= every_s)):
             found.append((before_s, job.id, job))
     return [job for *_, job in sorted(found, key=lambda each: each[:2])[:LOGS_A_ROUND]]

@@ -12,6 +12,7 @@ its checkpoint, is held by `UNUSED`: it checkpoints, leaves, and waits for `hora
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -71,7 +72,8 @@ class UnusedWatch:
         for job in observation.jobs:
             record = ledger.jobs.get(job.id)
             if config.unused.after_s and record is not None and _counts(record, job):
-                heard_s = now_s - (observation.now_s - read_s[job.id]) if job.id in read_s else None
+                unread_s = observation.now_s - read_s.get(job.id, math.inf)  # below zero: never, or its clock was set
+                heard_s = now_s - unread_s if unread_s >= 0 else None
                 watched = running[job.id] = self._seen(record, job, config, now_s, fresh.get(job.id), heard_s)
                 drafts += _told(record, _found(record, job, watched, config, now_s, heard_s), now_s)
         self._watched = running

@@ -15,6 +15,16 @@ TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
         (TRACE + "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", 1,
          ("ran out of memory", "CUDA out of memory. Tried")),
         (TRACE + "OSError: [Errno 28] No space left on device: 'ck'", 1, ("disk or a quota was full", "Errno 28")),
+        (TRACE + "RuntimeError: DataLoader worker (pid 10678) is killed by signal: Killed. ", 1,
+         ("which reads its data, died", "DataLoader worker (pid 10678)")),
+        (TRACE + "RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly\n1: NCCL error: remote", 1,
+         ("which reads its data, died", "(pid(s) 12, 13)")),
+        (TRACE + "RuntimeError: One of the subprocesses has abruptly died during map operation.", 1,
+         ("which reads its data, died", "abruptly died")),
+        ("ERROR: Unexpected bus error encountered in worker. It might be caused by insufficient shared memory (shm).\n"
+         + TRACE + "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that "
+         "dataloader's workers are out of shared memory. Please try to raise your shared memory limit.", 1,
+         ("(/dev/shm) was full", "insufficient shared memory")),
         ("0: [rank1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)", 134,
          ("lost each other (NCCL)", "Watchdog caught")),
         (TRACE + "FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'", 1,

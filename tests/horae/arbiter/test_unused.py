@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from horae.config import Mode, parse
 from horae.fake.faults import Raise
 from horae.journal import Kind
 from horae.journal.store import FILE, rebuilt
-from horae.port import JobState, TryLater
+from horae.port import JobState, Observation, TryLater
 from horae.views.watch import explained
 from policy.decide import decide
 from policy.model import BadInput, Node
@@ -92,6 +93,26 @@ def test_a_log_that_cannot_be_read_is_no_evidence(tmp_path: Path) -> None:
     hangs(site, job)
     site.run(300)
     assert site.job(job).unused is None
+
+
+@pytest.mark.parametrize("by_s", [-86400.0, 86400.0])
+def test_a_clusters_clock_that_is_set_hides_no_work(
+    tmp_path: Path, by_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site_of(tmp_path, reclaim_s=60.0)
+    job, observe = started(site), site.fake.observe
+
+    def set_by() -> Observation:
+        seen = observe()
+        return replace(seen, now_s=seen.now_s + by_s)
+
+    monkeypatch.setattr(site.fake, "observe", set_by)
+    site.run(20)
+    done = site.core.fresh[job].done
+    site.run(200)
+    record = site.job(job)
+    assert site.core.fresh[job].done > done
+    assert record.unused is None and record.state is JobState.RUNNING
 
 
 def test_of_gpus_whose_use_shows_each_counts(tmp_path: Path) -> None:
