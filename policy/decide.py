@@ -30,7 +30,6 @@ from policy.model import (
 )
 from policy.parts import carrying, quotas, reasons
 from policy.parts.newest import on_newest
-from policy.parts.standing import applied
 from policy.parts.sweeps import losers, resting
 from policy.places.filling import fill
 from policy.places.shapes import settle
@@ -41,7 +40,7 @@ from policy.throughput import Throughput
 #: Said of a decision behind which is a program that its own limits would have let go on.
 CLOCK = "the clock ended a program before its own limits did: another machine may decide otherwise"
 
-#: Whom a decision gives GPUs changes who has a part in a limit, and who rests: it is made again with that, so often.
+#: Whom a decision gives GPUs changes who has a part in a limit: it is made again with that, so often.
 MOST_AGAIN = 4
 
 
@@ -114,17 +113,8 @@ def _proposed(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], cont
     snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
     phases = {} if entry.bids is not None else resting(_without(snapshot, lost))
-    over = beyond.resting(_without(snapshot, lost))
-    for _ in range(MOST_AGAIN):
-        proposal = _asked(snapshot, lost, {**phases, **over}, entry, options, context)
-        if not phases or not _possible(snapshot, proposal):
-            break
-        snapshot = applied(snapshot, proposal.allocation)
-        then = resting(_without(snapshot, lost))
-        if then.keys() == phases.keys():
-            break
-        phases = then
-    rest = {**phases, **over}
+    rest = {**phases, **beyond.resting(_without(snapshot, lost))}
+    proposal = _asked(snapshot, lost, rest, entry, options, context)
     wrong = _nonsense(actual, proposal)
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""

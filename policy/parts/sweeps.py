@@ -6,8 +6,9 @@ loss end; a job without a loss, or with one that is no number, is worst; ties go
 stopping*: a job ends when even its fitted curve, followed to the end of its work, stays above the loss that another
 job of the app has reached already; a job without a fit goes on. Other schedulers end their jobs themselves.
 
-A phase is over when its last job has done it. Those that are ahead *rest* meanwhile, where GPUs are short: without
-that a policy that lets few jobs run to their end would end nobody. What nobody else can use they run on all the same.
+A phase is over when its last job has done it. Those that are ahead *rest* meanwhile: without that a policy that lets
+few jobs run to their end would end nobody. What nobody else can use they run on all the same. Who rests does not
+depend on who holds GPUs: a job that took part again once all others of its app had some took them from these.
 `policy.decide` applies both to every policy.
 """
 
@@ -37,10 +38,7 @@ def losers(snapshot: Snapshot) -> dict[JobName, Reason]:
 
 
 def resting(snapshot: Snapshot) -> dict[JobName, Reason]:
-    """Jobs that have done their phase and get nothing until the others of their app have.
-
-    A running one goes on while nobody of its app waits for GPUs: stopping it would help nobody.
-    """
+    """Jobs that have done their phase, until the others of their app have."""
     out: dict[JobName, Reason] = {}
     for app in snapshot.apps:
         if app.scheduler not in HALVING:
@@ -49,19 +47,11 @@ def resting(snapshot: Snapshot) -> dict[JobName, Reason]:
         end = next((e for e in phase_ends(app)[:-1] if any(j.work.done < e for j in jobs)), None)
         if end is None:
             continue
-        out |= _resting(app, jobs, end)
-    return out
-
-
-def _resting(app: App, jobs: Sequence[Job], end: float) -> dict[JobName, Reason]:
-    """Those who reached the `end` of the phase that others of their app have not."""
-    out: dict[JobName, Reason] = {}
-    behind = [j for j in jobs if j.work.done < end]
-    waits = any(not j.allocation for j in behind)
-    for job in jobs:
-        if job.work.done >= end and (waits or not job.allocation):
-            text = f"it has done its phase, {len(behind)} of the {len(jobs)} jobs of {app.name} have not"
-            numbers = {"phase_end": end, "done": job.work.done, "behind": len(behind), "jobs": len(jobs)}
+        ahead = [j for j in jobs if j.work.done >= end]
+        behind = len(jobs) - len(ahead)
+        text = f"it has done its phase, {behind} of the {len(jobs)} jobs of {app.name} have not"
+        for job in ahead:
+            numbers = {"phase_end": end, "done": job.work.done, "behind": behind, "jobs": len(jobs)}
             out[job.name] = Reason(Code.WAITS_TURN, text, numbers, "the others reaching the end of the phase")
     return out
 

@@ -99,13 +99,25 @@ def test_who_is_ahead_rests_until_the_last_is_there(policy: str) -> None:
     assert any(decision.allocation.values())
 
 
-def test_nobody_rests_where_nobody_waits_for_gpus() -> None:
+@pytest.mark.parametrize("policy", sorted(n for n, e in catalogue.entries().items() if e.bids is None))
+def test_who_is_ahead_takes_nothing_from_who_is_behind(policy: str) -> None:
+    """Once all that are behind hold GPUs too: who was ahead took part again, had them, and rested when asked again."""
+    jobs = four((20, 20, 5, 5), (0.4, 0.3, None, None))
+    held = [replace(j, allocation={"n0": 1}) for j in jobs]
+    without = deciding.decide(world(nodes(1, 4), held[2:], apps=[APP]), policy).allocation
+    decision = deciding.decide(world(nodes(1, 4), held, apps=[APP]), policy).allocation
+    assert {j: decision[j] for j in ("j2", "j3")} == without
+    stopped = [*jobs[:2], *held[2:]]
+    again = deciding.decide(world(nodes(1, 4), stopped, apps=[APP]), policy).allocation
+    assert {j: again[j] for j in ("j2", "j3")} == without
+
+
+def test_who_is_ahead_goes_on_with_what_nobody_else_can_use() -> None:
     jobs = four((10, 5, 5, 5), (0.4, None, None, None))
     held = [replace(j, allocation={f"n{i}": 1}) for i, j in enumerate(jobs)]
-    assert not resting(world(nodes(4, 1), held, apps=[APP]))
-    assert set(resting(world(nodes(4, 1), [*held[:3], jobs[3]], apps=[APP]))) == {"j0"}
-    stopped = [jobs[0], *held[1:]]
-    assert set(resting(world(nodes(4, 1), stopped, apps=[APP]))) == {"j0"}, "else it would start and stop in turn"
+    snapshot = world(nodes(4, 1), held, apps=[APP])
+    assert set(resting(snapshot)) == {"j0"}
+    assert deciding.decide(snapshot, "fifo").allocation["j0"] == {"n0": 1}
     last = four((70, 30, 30, 30), (0.1,) * 4)
     assert not resting(world(nodes(1, 1), last, apps=[APP])), "in the last phase nobody is waited for"
 

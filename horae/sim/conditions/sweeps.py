@@ -50,13 +50,13 @@ def apps_of(phases: Mapping[str, tuple[Phase, ...]]) -> tuple[App, ...]:
 def joined(known: dict[str, tuple[Phase, ...]], app: str, phases: tuple[Phase, ...], job: str, total: float) -> None:
     """Note what this job says of its app. Raises BadInput where another of its jobs says otherwise, or where it has
     less to do than its app's phases take."""
-    if known.setdefault(app, phases) != phases:
-        what = f"job {job} tells other phases of app {app} than the jobs before it"
-        raise BadInput(what, field="phases", value=text(phases), remedy=f"{text(known[app])} for all of them")
     whole = sum(p.iterations for p in phases)
     if total < whole * (1 - 1e-9):
         what = f"job {job} has {total:g} iterations, the phases of its app take {whole:g}"
         raise BadInput(what, field="phases", value=text(phases), remedy="shorter phases, or a longer job")
+    if known.setdefault(app, phases) != phases:
+        what = f"job {job} tells other phases of app {app} than the jobs before it"
+        raise BadInput(what, field="phases", value=text(phases), remedy=f"{text(known[app])} for all of them")
 
 
 def text(phases: Sequence[Phase]) -> str:

@@ -123,7 +123,8 @@ class Workload:
         )
         total = float(job.iterations) if job.iterations is not None else self._work(job, plain)
         if not 0 <= total <= bounds.MOST_WORK:
-            raise BadInput(f"job {job.job}: {total:g} iterations cannot be", remedy="correct the trace")
+            what = f"job {job.job}: {total:g} iterations are more than {bounds.MOST_WORK:g}"
+            raise BadInput(what, field="duration", value=job.duration)
         total = max(total, bounds.LEAST_WORK)  # a job that ended at once ends as soon as it starts
         object.__setattr__(plain, "work", Work(total if job.known else None))
         if job.phases:
@@ -180,17 +181,19 @@ LeftOut = dict[str, list[BadRow]]
 
 
 def runs(trace: Trace, workload: Workload, left_out: LeftOut | None) -> list[SimulatedJob]:
-    """All jobs in the trace's order. One whose smallest gang is larger than the cluster, or whose model no table has,
-    is refused by its line, or left out and noted by why where `left_out` is given. Raises BadInput."""
+    """All jobs in the trace's order. One whose smallest gang is larger than the cluster, whose model no table has, or
+    that contradicts itself or its app, is refused by its line, or left out and noted by why where `left_out` is given.
+    Raises BadInput."""
     out = []
     for job in trace.jobs:
         try:
             out.append(workload.run(job))
         except BadInput as error:
-            if left_out is None or not isinstance(error, Unplayable):
+            if left_out is None:
                 raise _by_line(trace, job, error) from error
             row = BadRow(job.line, _column(trace, error), _what(error), str(error.value))
-            left_out.setdefault(error.reason, []).append(row)
+            why = error.reason if isinstance(error, Unplayable) else f"wrong {error.field}"
+            left_out.setdefault(why, []).append(row)
     return out
 
 

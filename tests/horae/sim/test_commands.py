@@ -83,6 +83,21 @@ def test_what_a_trace_asks_and_the_cluster_lacks_is_told_by_its_line_or_left_out
         assert [line.partition(": job")[0] for line in err.splitlines()] == [f"{trace}:3: gpus", f"{trace}:4: model"]
 
 
+def test_rows_that_contradict_their_app_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The remedy told of --skip-bad, which refused them too; the phases of a row left out bind nobody."""
+    file = tmp_path / "sweep.csv"
+    rows = ["0,5,1,a,2x9 1x9", "0,60,1,a,2x4 1x4", "0,60,1,a,4x4 1x4", "1,60,1,a,2x4 1x4"]
+    file.write_text("\n".join(["submitted,duration,gpus,app,phases", *rows, ""]))
+    words = ("simulate", str(file), *CLUSTER, "--policy", "fifo", "--json")
+    code, _, err = said(capsys, *words)
+    assert (code, f"{file}:2: phases: job 1 has 5 iterations, the phases of its app take 18" in err) == (3, True)
+    code, out, err = said(capsys, *words, "--skip-bad")
+    assert json.loads(out)["skipped"] == {"malformed": 0, "wrong phases": 2}
+    assert (code, json.loads(out)["jobs"]) == (0, 2)
+    wrong = [line.partition(": job")[0] for line in err.splitlines()]
+    assert wrong == [f"{file}:2: phases", f"{file}:4: phases"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["submitted;duration;gpus\n0;1;1\n", "submitted,duration,gpus\n0,1\0,1\n", JOBS + "d,30,1", JOBS + "d,5,1,1\n"],
