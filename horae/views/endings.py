@@ -136,8 +136,8 @@ def _known(lines: list[str]) -> tuple[str, str, str] | None:
     for kind, (means, change) in _MEANS.items():
         if told := [line for known, line in signs if known is kind]:
             return means, next(filter(_RAISED.match, told), told[0]), change  # rather than the statement that raised it
-    for sign, means, change in _SIGNS:
-        if (line := next(filter(sign.search, lines), None)) is not None:
+    for pattern, means, change in _SIGNS:
+        if (line := next(filter(pattern.search, lines), None)) is not None:
             return means, line, change
     if any(kind is FailureKind.TRACEBACK for kind, _ in signs) and (raised := _raised(lines)):
         return "its program raised", raised, "`horae logs {job}` shows the traceback"
