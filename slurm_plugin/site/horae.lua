@@ -128,8 +128,10 @@ local function shape_of(jd, request)
   add("any", any_feature(jd.features))
   add("on", node_names(jd.req_nodes))
   add("off", node_names(jd.exc_nodes))
-  -- 24.11 counts tasks by the GPU anew at every update, and wrongly: an update then says their number too
-  if given(jd.ntasks_per_gpu, NO_VAL16) then add("tasks", whole(least(jd.num_tasks, nil))) end
+  -- 24.11 counts tasks by the GPU, and by GPUs of a task and of a node, anew at every update, and wrongly: an update
+  -- then says their number too
+  local by_both = request.per_node and gpus_of(jd.tres_per_task)
+  if given(jd.ntasks_per_gpu, NO_VAL16) or by_both then add("tasks", whole(least(jd.num_tasks, nil))) end
   return words
 end
 

@@ -386,9 +386,10 @@ def test_who_waits_in_no_queue_of_ours_may_come_from_anywhere(make: Callable[...
 
 
 def test_tasks_by_the_gpu_and_the_partition_are_noted(lua: Lua) -> None:
-    tag = parse_tag(lua.submit(**RIGID, ntasks_per_gpu=2, num_tasks=8)[1].admin_comment)
-    assert tag is not None
-    assert (tag.tasks, tag.partition) == (8, "dl")
+    for both in ({"ntasks_per_gpu": 2}, {"tres_per_node": "gres/gpu:2", "tres_per_task": "gres/gpu=1"}):
+        tag = parse_tag(lua.submit(**{**RIGID, **both}, num_tasks=8)[1].admin_comment)
+        assert tag is not None
+        assert (tag.tasks, tag.partition) == (8, "dl")
     tag = parse_tag(lua.submit(**RIGID, ntasks_per_gpu=NO_VAL16, num_tasks=8, partition="raw,dl")[1].admin_comment)
     assert tag is not None
     assert (tag.tasks, tag.partition) == (None, "dl")
