@@ -1,7 +1,7 @@
 """The order of pending jobs, by SiteFactor alone: what is asked for, what shows, and what must be asked again.
 
-24.11 counts the tasks of `--ntasks-per-gpu` anew at every update of a job, and wrongly: there the number is read right
-before, and said with it. 22.05 and 26.05 do not; those between are taken to.
+24.11 counts the tasks of `--ntasks-per-gpu`, and of GPUs a node and a task both, anew at every update of a job, and
+wrongly: there the number is read right before, and said with it. 22.05 and 26.05 do not; those between are taken to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRIES = 3
 _LOSING_AFTER, _LOSING_BEFORE = (22, 5), (26, 5)
 _ASKED = 64  #: jobs whose tasks are asked for in one setting; the others are ordered by the next
 _MANY = 1_000_000
-_BY_GPU = re.compile(r"^ +NtasksPerTRES=[1-9]", re.MULTILINE)
+_BY_GPU = re.compile(r"^ +(?:NtasksPerTRES=[1-9]|TresPerTask=.*gpu)", re.MULTILINE)
 _TASKS = re.compile(r"^ +NumNodes=.* NumTasks=([0-9]{1,9})", re.MULTILINE)
 
 

@@ -36,10 +36,13 @@ def stays(row: JobRow) -> bool:
 
 def tag_of(row: JobRow) -> Tag | None:
     """The module's tag. Of a job that keeps its own shape with the numbers that Slurm shows, where it shows others:
-    an administrator has changed them since."""
+    its owner or an administrator has changed them since."""
     tag = parse_tag(row.admin_comment)
     now = row.gpus_total or (row.gpus_per_node or 0) * row.num_nodes
-    if tag is None or not tag.own_shape or now in {0, tag.gpus}:
+    if tag is None or not tag.own_shape or now == 0:
+        return tag
+    otherwise = row.gpus_per_node and tag.per_node and row.gpus_per_node != tag.per_node
+    if now == tag.gpus and not otherwise:
         return tag
     cpus = tag.node_cpus if tag.nodes == row.num_nodes else None  # of tasks that are spread otherwise now
     return replace(

@@ -128,8 +128,10 @@ local function shape_of(jd, request)
   add("any", any_feature(jd.features))
   add("on", node_names(jd.req_nodes))
   add("off", node_names(jd.exc_nodes))
-  -- 24.11 counts tasks by the GPU anew at every update, and wrongly: an update then says their number too
-  if given(jd.ntasks_per_gpu, NO_VAL16) then add("tasks", whole(least(jd.num_tasks, nil))) end
+  -- 24.11 counts tasks by the GPU, and by GPUs of a task and of a node, anew at every update, and wrongly: an update
+  -- then says their number too
+  local by_both = request.per_node and gpus_of(jd.tres_per_task)
+  if given(jd.ntasks_per_gpu, NO_VAL16) or by_both then add("tasks", whole(least(jd.num_tasks, nil))) end
   return words
 end
 
@@ -410,19 +412,21 @@ local function modify(jd, record, uid)
   if wrong then say(wrong); return slurm.ERROR end
   local change = nil
   -- A rigid job its owner may hold, release and renice: it waits for our begin time all the same, or is held by us as
-  -- an administrator, which he cannot undo (but by a nice).
-  local own = string.find(record.admin_comment, ",shape=own") and not string.find(record.admin_comment, ",held=1")
+  -- an administrator, which he cannot undo (but by a nice). Where it may run is his to say, and how large it is once it
+  -- runs: Slurm can only make it smaller then. Before, a small job would have its turn, and start as a large one.
+  local shaped = string.find(record.admin_comment, ",shape=own")
+  local own = shaped and not string.find(record.admin_comment, ",held=1")
   -- INFINITE, elsewhere "not given", is what `scontrol release` writes here
   if not own and (given(jd.priority) or jd.priority == NO_VAL + 1) then change = "held, released or given a priority" end
   if given(jd.nice) and not (own and (record.priority or 0) > 0) then change = "reniced" end
   if given(jd.partition) and jd.partition ~= record.partition then change = "moved to another partition" end
-  if given(jd.requeue, NO_VAL16) and jd.requeue == 0 then change = "made unrequeueable" end
+  if not shaped and given(jd.requeue, NO_VAL16) and jd.requeue == 0 then change = "made unrequeueable" end
   if given(jd.begin_time) and jd.begin_time > 0 then change = "given another start time" end
-  if given(jd.req_nodes) or given(jd.min_nodes) or given(jd.max_nodes) or given(jd.num_tasks) or
-     given(jd.tres_per_node) or given(jd.tres_per_job) or given(jd.tres_per_task) or given(jd.tres_per_socket) or
-     given(jd.features) or given(jd.exc_nodes) or (given(jd.reservation) and not own) then
-    change = "reshaped"
-  end
+  local runs = shaped and type(record.job_state) == "number" and record.job_state % 256 == 1
+  local size = given(jd.min_nodes) or given(jd.max_nodes) or given(jd.num_tasks) or given(jd.tres_per_node) or
+    given(jd.tres_per_job) or given(jd.tres_per_task) or given(jd.tres_per_socket)
+  local where = given(jd.req_nodes) or given(jd.features) or given(jd.exc_nodes)
+  if (size and not runs) or (where and not shaped) or (given(jd.reservation) and not own) then change = "reshaped" end
   if not change then return slurm.SUCCESS end
   say("a job of this partition cannot be " .. change .. " by its owner; scancel, and edits of comment, name and time limit work")
   return slurm.ERROR

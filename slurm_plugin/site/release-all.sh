@@ -15,7 +15,7 @@ rm -f "$spool/heartbeat"
 factor= loses=
 config=$(scontrol show config)
 printf '%s\n' "$config" | grep -qi '^PriorityType.*multifactor' && factor=" SiteFactor=0"
-# Between 22.05 and 26.05 each update counts the tasks of --ntasks-per-gpu anew, and wrongly, unless it says them.
+# Between 22.05 and 26.05 each update counts the tasks of --ntasks-per-gpu (and of GPUs a task) anew, and wrongly, unless it says them.
 version=$(printf '%s\n' "$config" | sed -n 's/^SLURM_VERSION *= *\([0-9]*\)[.]\([0-9]*\).*/\1\2/p')
 [ "${version:-0}" -gt 2205 ] && [ "$version" -lt 2605 ] && loses=yes
 now=$(date +%s)
@@ -28,7 +28,7 @@ with_tasks() {
         shown=$(scontrol show job "${order##*\?}") && order=${order%" NumTasks="*}$(printf '%s\n' "$shown" | awk '
           /^   JobState=/ { waits = index($1, "=PENDING") && !done }
           waits && /^ +NumNodes=/ { for (i = 1; i <= NF; i++) if ($i ~ /^NumTasks=[0-9]+$/) tasks = " " $i }
-          waits && /^ +NtasksPerTRES=[1-9]/ { done = 1; print tasks }') ;;
+          waits && /^ +(NtasksPerTRES=[1-9]|TresPerTask=.*gpu)/ { done = 1; print tasks }') ;;
     esac
     printf '%s\n' "$order"
   done

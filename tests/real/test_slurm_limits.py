@@ -206,8 +206,9 @@ def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_p
     full = cluster.submit("#!/bin/bash\nexec sleep 300\n", "--partition=raw", "--gres=gpu:4", "--nodes=4", "--time=60")
     wait_for("it runs", lambda: "JobState=RUNNING" in cluster.run("scontrol", "show", "job", full))
     asked = "--gpus-per-node=4 --ntasks-per-gpu=1 --nodelist=n[1-4] --time=60"  # 24.11 loses such tasks at each update
+    by_task = asked.replace("--ntasks-per-gpu=1", "--gpus-per-task=1 --ntasks=16").split()  # and those
     array = [*asked.split(), "--array=2-4%1"]
-    made = [cluster.submit(PLAIN, "--partition=dl", *words) for words in (asked.split(), array, array, asked.split())]
+    made = [cluster.submit(PLAIN, "--partition=dl", *words) for words in (by_task, array, array, asked.split())]
     *jobs, beside = made
     cluster.run("scontrol", "update", f"jobid={beside}", "SiteFactor=777", "NumTasks=16")
 

@@ -181,6 +181,7 @@ def test_random_command_lines_are_the_same_in_a_managed_partition(cluster: Drive
     named = [
         "-N2 --gres=gpu:4 --ntasks-per-node=4 -c2", "-n4 --gpus-per-task=1", "--gres=gpu:a100:1", "--gres=gpu:64",
         "--gres=gpu:1 --mem=200G", "-N2 --gres=gpu:v100:1 --exclusive", "--gpus-per-node=2 --ntasks-per-gpu=1",
+        "--gres=gpu:2 --gpus-per-task=1 -n4",
     ]  # fmt: skip
     lines = [[*words.split(), "--job-name=code0"] for words in named]
     assert compare(cluster, lines + lines_of_options(1, 6)) >= 3

@@ -386,9 +386,10 @@ def test_who_waits_in_no_queue_of_ours_may_come_from_anywhere(make: Callable[...
 
 
 def test_tasks_by_the_gpu_and_the_partition_are_noted(lua: Lua) -> None:
-    tag = parse_tag(lua.submit(**RIGID, ntasks_per_gpu=2, num_tasks=8)[1].admin_comment)
-    assert tag is not None
-    assert (tag.tasks, tag.partition) == (8, "dl")
+    for both in ({"ntasks_per_gpu": 2}, {"tres_per_node": "gres/gpu:2", "tres_per_task": "gres/gpu=1"}):
+        tag = parse_tag(lua.submit(**{**RIGID, **both}, num_tasks=8)[1].admin_comment)
+        assert tag is not None
+        assert (tag.tasks, tag.partition) == (8, "dl")
     tag = parse_tag(lua.submit(**RIGID, ntasks_per_gpu=NO_VAL16, num_tasks=8, partition="raw,dl")[1].admin_comment)
     assert tag is not None
     assert (tag.tasks, tag.partition) == (None, "dl")
@@ -402,6 +403,33 @@ def test_a_rigid_job_is_its_owners_to_hold(lua: Lua, held: str) -> None:
         assert lua.modify(1000, record, **change) == taken
     assert lua.modify(1000, record, begin_time=5) == -1
     assert lua.modify(1000, {**record, "priority": 0}, nice=2147483648 + 10) == -1, "Slurm would release it"
+
+
+@pytest.mark.parametrize("held", ["", ",held=1"])
+@pytest.mark.parametrize(
+    ("change", "size"),
+    [
+        ({"requeue": 0}, False),
+        ({"features": "v100"}, False),
+        ({"req_nodes": "n1"}, False),
+        ({"exc_nodes": "n1"}, False),
+        ({"min_nodes": 1, "max_nodes": 1}, True),
+        ({"num_tasks": 2}, True),
+        ({"tres_per_node": "gres:gpu:4"}, True),
+    ],
+)
+def test_where_a_rigid_job_may_run_is_its_owners_to_say_and_its_size_once_it_runs(
+    lua: Lua, held: str, change: dict[str, Any], size: bool
+) -> None:
+    """As in plain Slurm, that makes a running one smaller and never larger. A small one that waits would have its turn,
+    and start as a large one."""
+    record = {"partition": "dl", "admin_comment": f"horae=1,gpus=1,shape=own{held}", "priority": 5}
+    for state in (None, 0, 0x100):
+        assert lua.modify(1000, {**record, "job_state": state}, **change) == (-1 if size else 0)
+    assert lua.modify(1000, {**record, "job_state": 1}, **change) == 0
+    assert lua.modify(1000, {**record, "admin_comment": "horae=1,gpus=1", "job_state": 1}, **change) == -1
+    for past in ({"begin_time": 5}, {"partition": "raw"}):
+        assert lua.modify(1000, record, **{**change, **past}) == -1
 
 
 @pytest.mark.parametrize("change", [{"comment": "horae:max=2"}, {"name": "x"}, {"time_limit": 10, "begin_time": 0}])

@@ -27,6 +27,7 @@ class Slurm(Routes):
         self.written: list[str] = []
         self.refuses: PortError | None = None
         self.dies = False  #: who asks is killed after the first write
+        self.follows = "   NtasksPerTRES=1\n"
         self.by_gpu: dict[str, int] = {}  #: tasks of jobs whose tasks follow from their GPUs
         self.said: dict[str, int | None] = {}  #: of their tasks, at the last write
         self.asked: list[str] = []
@@ -37,7 +38,7 @@ class Slurm(Routes):
 
     def _shown(self, each: str) -> str:
         tasks = self.by_gpu.get(each)
-        more = "" if tasks is None else "   NtasksPerTRES=1\n"
+        more = "" if tasks is None else self.follows
         runs = "JobId=1\n   JobState=RUNNING Reason=None\n   NumNodes=1 NumCPUs=2 NumTasks=77 \n   NtasksPerTRES=1\n\n"
         state = "   JobState=PENDING Reason=None\n"
         return f"{runs}JobId={each}\n{state}   NumNodes=1 NumCPUs=2 NumTasks={tasks or 1} x\n{more}"
@@ -148,10 +149,12 @@ def test_tasks_of_one_record_are_handed_back_by_one_write() -> None:
     ]
 
 
-def test_tasks_that_an_update_would_lose_are_said_with_the_order(tmp_path: Path) -> None:
-    """Of `--ntasks-per-gpu` in 24.11: as they are right before, for their user may have changed them; of all others it
-    is asked once."""
+@pytest.mark.parametrize("follows", ["   NtasksPerTRES=1\n", "   TresPerNode=gres/gpu:2\n   TresPerTask=gres/gpu=1\n"])
+def test_tasks_that_an_update_would_lose_are_said_with_the_order(tmp_path: Path, follows: str) -> None:
+    """Of `--ntasks-per-gpu` in 24.11, and of GPUs of a task: as they are right before, for their user may have changed
+    them; of all others it is asked once."""
     slurm = Slurm("1", "2", "3", "9_1", "9_2")
+    slurm.follows = follows
     slurm.by_gpu = {"2": 8, "9": 4}
     for each in ("9_1", "9_2"):
         slurm.rows[each] = replace(slurm.rows[each], slurm_id=9)

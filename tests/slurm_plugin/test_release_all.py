@@ -139,9 +139,9 @@ def test_without_the_note_whoever_waits_for_us_is_taken_to_be_ordered(tmp_path: 
 
 def test_tasks_that_follow_from_gpus_are_said_with_it_where_an_update_loses_them(tmp_path: Path) -> None:
     shown = "JobId={0} JobName=x\n   JobState={1} Reason=None\n   NumNodes=1 NumCPUs=8 NumTasks={2} CPUs/Task=1\n"
-    by_gpu = "   NtasksPerTRES=1\n"
+    by_gpu, by_task = "   NtasksPerTRES=1\n", "   TresPerNode=gres/gpu:2\n   TresPerTask=cpu=1,gres/gpu=1\n"
     ordered(tmp_path, "9\n10_3\n11\n12\n", "24.11.5")
-    (tmp_path / "job9").write_text(shown.format(9, "PENDING", 8) + by_gpu)
+    (tmp_path / "job9").write_text(shown.format(9, "PENDING", 8) + by_task)
     running = shown.format(21, "RUNNING", 77) + by_gpu
     (tmp_path / "job10_3").write_text(f"{running}\n{shown.format(22, 'PENDING', 4)}{by_gpu}")
     (tmp_path / "job11").write_text(shown.format(11, "PENDING", 5))

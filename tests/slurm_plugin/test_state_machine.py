@@ -235,6 +235,7 @@ def test_a_parked_job_waits_without_a_write_and_shows_its_shape() -> None:
     [
         ({"num_nodes": 3, "gpus_per_node": 2}, 6, 3, 2),
         ({"num_nodes": 2, "gpus_per_node": 1}, 2, 2, 1),
+        ({"num_nodes": 1, "gpus_per_node": 4}, 4, 1, 4),  # as many in all
         ({"num_nodes": 1, "gpus_per_node": None, "gpus_total": 8}, 8, None, None),
     ],
 )
