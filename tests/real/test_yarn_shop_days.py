@@ -7,7 +7,9 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -129,8 +131,6 @@ DEEDS: dict[str, tuple[Callable[[Shop, str], object], Callable[[Shop, str, list[
 
 
 def in_s(seconds: float) -> str:
-    from datetime import UTC, datetime, timedelta
-
     return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S.000+0000")
 
 
@@ -196,11 +196,9 @@ def test_jobs_that_come_and_go_cost_the_manager_no_connection(shop: Shop) -> Non
     """Each service that is ended by YARN's own DELETE costs it one to ZooKeeper, for as long as it lives."""
 
     def connections() -> int:
-        address = str(shop.harness.facts.get("zookeeper") or shop.harness.lab.facts()["resource_manager"][0])  # type: ignore[index]
-        host = address.partition("//")[2].partition(":")[0]
-        told = subprocess.run(
-            ["ss", "-tnH", "state", "established", "dst", f"{host}:2181"], capture_output=True, text=True, check=True
-        )
+        host = urlsplit(shop.harness.lab.facts()["resource_manager"][0]).hostname
+        words = ["ss", "-tnH", "state", "established", "dst", f"{host}:2181"]
+        told = subprocess.run(words, capture_output=True, text=True, check=True)
         return len(told.stdout.splitlines())
 
     before = connections()
