@@ -306,7 +306,7 @@ class MemoryYarn:
             parts[part.name] = replace(part, count=counts.get(part.name, part.count), instances=tuple(kept))
         self.services[name] = replace(service, components=parts)
 
-    def destroy(self, name: str, owner: str) -> None:
+    def forget(self, name: str, owner: str) -> None:
         self.services.pop(name, None)
 
 

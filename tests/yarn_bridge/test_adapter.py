@@ -31,6 +31,38 @@ def test_a_round_is_three_reads_whatever_the_number_of_jobs(site: Site) -> None:
     assert site.calls == {"nodes": 1, "apps": 1, "entries": 1}
 
 
+@pytest.mark.parametrize(
+    ("by", "state"), [("horae", JobState.CANCELLED), ("root", JobState.LOST)], ids=["its owner", "an administrator"]
+)
+def test_an_application_that_is_ended_while_its_gang_forms_is_not_made_again(
+    site: Site, by: str, state: JobState
+) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    assert site.look().state is JobState.STARTING
+    site.yarn.services.clear()
+    site.yarn.failed = f"Application application_1 was killed by user {by} at 10.0.0.1"
+    site.look()
+    assert (site.look().state, site.yarn.services) == (state, {})
+
+
+def test_who_ends_the_application_of_his_job_that_waits_ends_the_job(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    first = site.register()
+    site.look()
+    site.port.checkpoint_and_stop("job", 5.0)
+    site.acknowledge(first, 1, "stopped", 86, step=40.0)
+    site.look()
+    assert (site.look().state, len(site.yarn.services)) == (JobState.STOPPED, 1), "its application master stays"
+    site.yarn.services.clear()
+    site.yarn.failed = "Stopped by user horae (auth:SIMPLE)"
+    site.look()
+    ended = site.look()
+    assert (ended.state, ended.native) == (JobState.CANCELLED, f"its YARN application was ended: {site.yarn.failed}")
+
+
 def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
     site.port.submit("job", SPEC)
     assert (site.look().state, site.yarn.services) == (JobState.QUEUED, {})
@@ -137,7 +169,7 @@ def test_the_end_of_an_application_that_changes_its_shape_is_seen_half_a_second_
     attend(site.port)
     site.calls.clear()
     (name,) = site.yarn.services
-    site.yarn.destroy(name, "horae")
+    site.yarn.forget(name, "horae")
     for waits_s, seen in ((0.1, "leaving"), (0.3, "leaving"), (0.11, "clearing")):
         site.now_s += waits_s
         assert attend(site.port).jobs[0].native.partition(",")[0] == seen

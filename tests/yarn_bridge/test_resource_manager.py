@@ -78,7 +78,7 @@ def test_applications(connected: Connected) -> None:
     rm, fake = connected("3.4.2", "apps-types", "app-404", "app-bad-queue", "app-killed")
     held = rm.apps(states=["RUNNING", "ACCEPTED"], kinds=["yarn-service"], user="alice")
     assert fake.asked[0].query["states"] == "RUNNING,ACCEPTED"
-    assert "timeouts" in fake.asked[0].query["deSelects"]
+    assert "resourceRequests" in fake.asked[0].query["deSelects"]
     assert {app.kind for app in held} == {"yarn-service"}
     running = next(app for app in held if app.state == "RUNNING")
     assert (running.gpus, running.queue, running.user) == (3, "root.themis", "alice")

@@ -126,6 +126,21 @@ def test_what_a_refused_creation_leaves_is_swept(connected: Connected) -> None:
     assert fake.asked[-1].method == "DELETE"
 
 
+@pytest.mark.parametrize("in_hdfs", [True, False])
+def test_a_definition_is_taken_away_in_hdfs_where_it_is_there(connected: Connected, in_hdfs: bool) -> None:
+    """Each DELETE costs the ResourceManager a connection to ZooKeeper for as long as it lives."""
+    services, fake = connected("3.4.2", "svc-destroy")
+    asked: list[tuple[str, str]] = []
+
+    def taken(name: str, owner: str) -> bool:
+        asked.append((name, owner))
+        return in_hdfs
+
+    Services(services.http, services.quirks, taken).forget("rec", "alice")
+    assert asked == [("rec", "alice")]
+    assert [each.method for each in fake.asked] == ([] if in_hdfs else ["DELETE"])
+
+
 @pytest.mark.parametrize("name", ["", "Upper", "1st", "a_b", "a" * 64])
 def test_names_that_yarn_would_refuse(connected: Connected, name: str) -> None:
     services, fake = connected("3.4.2")

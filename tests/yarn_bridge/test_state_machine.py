@@ -10,7 +10,18 @@ import pytest
 from horae.port import JobState
 from yarn_bridge.clients.records import App, Component, Instance, Service
 from yarn_bridge.jobs.record import Phase, Record, Worker, decode_kept, encode_kept, gate_document
-from yarn_bridge.jobs.state_machine import MARGIN_S, RENEWED, Ack, Action, Facts, Step, Verb, next_step, suspicious
+from yarn_bridge.jobs.state_machine import (
+    MARGIN_S,
+    OUTLIVED,
+    RENEWED,
+    Ack,
+    Action,
+    Facts,
+    Step,
+    Verb,
+    next_step,
+    suspicious,
+)
 from yarn_bridge.options import SLICES
 
 COMPONENTS = (("n1", "w0"), ("n2", "w1"))
@@ -253,14 +264,39 @@ def test_a_lost_worker_loses_the_start(facts: Facts, why: str) -> None:
     assert (found.record.phase, found.record.outcome, found.record.native) == (Phase.CLEARING, JobState.LOST, why)
 
 
-def test_what_its_owner_ends_by_yarns_own_means_is_cancelled() -> None:
-    words = "Application application_1_1 was killed by user alice at 10.0.0.1"
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Application application_1_1 was killed by user alice at 10.0.0.1",
+        "Stopped by user alice (auth:SIMPLE)",
+        "Stopped by user alice@EXAMPLE.ORG (auth:PROXY) via rm/host@EXAMPLE.ORG (auth:KERBEROS)",
+    ],
+)
+def test_what_its_owner_ends_by_yarns_own_means_is_cancelled(words: str) -> None:
     facts = Facts(1.0, None, None, True, last_words=words)
-    for phase in (Phase.OPEN, Phase.LEAVING):
+    for phase in (Phase.OPEN, Phase.LEAVING, Phase.FORMING, Phase.IDLE):
         found = step(record(phase), facts)
         assert (found.record.outcome, found.record.phase) == (JobState.CANCELLED, Phase.CLEARING)
         assert found.record.native.endswith(words)
         assert found.actions[-1].verb is Verb.DESTROY
+
+
+def test_what_an_administrator_ends_before_its_gang_stands_is_not_made_again_at_once() -> None:
+    facts = Facts(1.0, None, None, True, last_words="Application application_1_1 was killed by user root")
+    found = step(record(Phase.FORMING), facts).record
+    assert (found.phase, found.outcome) == (Phase.CLEARING, JobState.LOST)
+    assert found.native == "its YARN application was ended: Application application_1_1 was killed by user root"
+    waits = step(record(Phase.IDLE), facts)
+    assert waits.record == record(Phase.IDLE), "it waits on, and gets another application when it is granted"
+
+
+def test_workers_that_somebody_adds_by_yarns_own_means_go_again() -> None:
+    more = service((1, 2), "c1@n1 c2@n2 c3@n2")
+    found = step(record(Phase.OPEN), Facts(1.0, app(3), more, True, members("c1", "c2", "c3")))
+    assert found == Step(record(Phase.OPEN), (Action(Verb.FLEX, {"w0": 1, "w1": 1}),))
+    starting = step(record(Phase.OPEN), Facts(1.0, app(3), replace(more, state="ACCEPTED"), True))
+    assert verbs(starting) == [], "a flex would be refused, and stored"
+    assert suspicious(record(Phase.OPEN), replace(app(2), reserves=True), {}), "a node is kept for one that waits"
 
 
 def test_the_failure_of_a_lost_workers_peer_is_not_the_jobs() -> None:
@@ -462,6 +498,17 @@ def test_a_job_is_stopped_at_a_checkpoint_well_before_its_token_ends() -> None:
 def test_a_job_that_could_not_go_on_is_not_stopped_for_its_token() -> None:
     now = record(Phase.OPEN)
     assert step(now, aged(0.9), resumable=False) == Step(now)
+
+
+def test_a_job_leaves_an_application_whose_lifetime_is_limited_before_its_end() -> None:
+    def left(seconds: float | None) -> Step:
+        return step(record(Phase.OPEN), Facts(700.0, replace(app(), left_s=seconds)))
+
+    assert left(None) == left(301.0) == Step(record(Phase.OPEN))
+    leaves = left(299.0).record
+    assert (leaves.phase, leaves.native) == (Phase.LEAVING, OUTLIVED)
+    lost = step(record(Phase.OPEN), Facts(700.0, replace(app(), left_s=1.0)), resumable=False)
+    assert lost.record.phase is Phase.OPEN, "it keeps no checkpoint to go on from"
 
 
 def test_without_an_end_no_service_is_worn() -> None:

@@ -29,7 +29,7 @@ class Walk:
         self.strangers: Counter[str] = Counter()
         self.epoch = self.stopped = 0
         self.yarn.flex = self.ends_late(self.yarn.flex)  # type: ignore[method-assign]
-        self.yarn.destroy = self.ends_late(self.yarn.destroy)  # type: ignore[method-assign]
+        self.yarn.forget = self.ends_late(self.yarn.forget)  # type: ignore[method-assign]
         self.site.port.submit("job", SPEC)
 
     def ours(self) -> Counter[str]:

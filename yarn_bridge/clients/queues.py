@@ -25,6 +25,20 @@ GPUS, MEMORY, CORES = "GPUs", "memory-mb", "vcores"
 
 
 @dataclass(frozen=True, slots=True)
+class MastersShare:
+    """What the application masters in one partition of a queue have, and may have."""
+
+    used: Amounts
+    most: Amounts
+    user_most: Amounts  #: those of one user
+    used_by: Mapping[str, Amounts]  #: by user
+
+    def of(self, user: str) -> tuple[Amounts, Amounts]:
+        """(used, most), of this user, or of all."""
+        return (self.used_by.get(user, EMPTY), self.user_most) if user else (self.used, self.most)
+
+
+@dataclass(frozen=True, slots=True)
 class Queue:
     path: str  #: root.gpu.horae
     state: str  #: RUNNING, STOPPED, DRAINING
@@ -45,6 +59,10 @@ class Queue:
     #: the same in each partition, where it has a share of several
     per_user_in: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)
     largest: Amounts = field(default_factory=lambda: EMPTY)  #: the most that one container in it may have; {}: not told
+    apps: int = 0  #: applications in it
+    active_apps: int = 0  #: of them, those that were let begin
+    most_apps: int | None = None  #: that it takes in at a time
+    masters: Mapping[str, MastersShare] = field(default_factory=lambda: EMPTY)  #: by partition; of a leaf
 
     def limit(self, label: str, what: str = GPUS) -> tuple[int | None, int]:
         """(most, used) in a partition. None: no limit of its own."""
@@ -80,6 +98,7 @@ class Queue:
 class Queues:
     kind: str  #: CAPACITY or FAIR
     root: Queue
+    whole: Amounts = field(default_factory=lambda: EMPTY)  #: what there is, in all partitions; {}: not told
 
     def find(self, name: str) -> Queue:
         """By its path, or by its name where that is unique. Raises BadInput."""
@@ -136,7 +155,8 @@ def queues(info: Mapping[str, Any]) -> Queues:
     kind = str(info.get("type", ""))
     with understood("reading the queues"):
         if kind == "capacityScheduler":
-            return Queues(CAPACITY, _capacity(info, "root", _by_label(info, "effectiveMaxResource")))
+            whole = _by_label(info, "effectiveMaxResource")
+            return Queues(CAPACITY, _capacity(info, "root", whole), _sum(whole.values()))
         if kind == "fairScheduler":
             return Queues(FAIR, _fair(info.get("rootQueue") or {}))
     raise BadInput(
@@ -155,7 +175,7 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
     shares = {label: each for label, each in _by_label(value, "effectiveMinResource").items() if any(each.values())}
     least = _sum(shares.values())
     most = _by_label(value, "effectiveMaxResource")
-    usage = _by_partition(value, "resources", "resourceUsagesByPartition")
+    usage = _usages(value)
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
@@ -176,7 +196,36 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
         if len(shares) > 1
         else EMPTY,
         largest=resources(value.get("maximumAllocation")),
+        apps=int(value.get("numApplications", sum(child.apps for child in children))),
+        active_apps=int(value.get("numActiveApplications") or 0),
+        most_apps=min(
+            (int(value[key]) for key in ("maxParallelApps", "maxApplications") if key in value), default=None
+        ),
+        masters=_masters(value) if not children else EMPTY,
     )
+
+
+def _masters(value: Mapping[str, Any]) -> dict[str, MastersShare]:
+    users = {
+        str(each["username"]): {
+            str(part.get("partitionName") or ""): _amounts(part.get("amUsed")) for part in _usages(each)
+        }
+        for each in many((value.get("users") or {}).get("user"))
+    }
+    return {
+        (label := str(part.get("partitionName") or "")): MastersShare(
+            _amounts(part.get("amUsed")),
+            _amounts(part["amLimit"]),
+            _amounts(part.get("userAmLimit")),
+            {user: told.get(label, EMPTY) for user, told in users.items()},
+        )
+        for part in _usages(value)
+        if "amLimit" in part
+    }
+
+
+def _usages(value: Mapping[str, Any]) -> list[Any]:
+    return _by_partition(value, "resources", "resourceUsagesByPartition")
 
 
 def _by_label(value: Mapping[str, Any], key: str) -> dict[str, Amounts]:

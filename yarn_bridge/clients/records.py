@@ -89,6 +89,7 @@ class App:
     am_node: str  #: host:port
     log_aggregation: str
     reserves: bool = False  #: nodes are kept for containers that it waits for
+    left_s: float | None = None  #: until YARN ends it; None: it may live for ever
 
     @property
     def ended(self) -> bool:
@@ -299,7 +300,14 @@ def app(value: Mapping[str, Any]) -> App:
         am_node=str(value.get("masterNodeId", "")),
         log_aggregation=str(value.get("logAggregationStatus", "")),
         reserves=max(int(value.get(key) or 0) for key in ("reservedMB", "reservedVCores")) > 0,
+        left_s=min(_left_s(value), default=None),
     )
+
+
+def _left_s(value: Mapping[str, Any]) -> list[float]:
+    """Of each of an application's timeouts; those that never end are told as -1."""
+    told = many((value.get("timeouts") or {}).get("timeout"))
+    return [left for each in told if (left := float(each.get("remainingTimeInSeconds", -1))) >= 0]
 
 
 def attempt(value: Mapping[str, Any]) -> Attempt:

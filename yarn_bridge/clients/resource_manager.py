@@ -44,7 +44,7 @@ from yarn_bridge.clients.records import (
 _BASE = "/ws/v1/cluster"
 T = TypeVar("T")
 #: what nobody reads of 1,000 applications: half of the bytes, and on a busy cluster most of the time
-LEAN = ("resourceRequests", "timeouts", "appNodeLabelExpression", "amNodeLabelExpression")
+LEAN = ("resourceRequests", "appNodeLabelExpression", "amNodeLabelExpression")
 GRACEFUL, FORCEFUL, THREAD_DUMP = "GRACEFUL_SHUTDOWN", "FORCEFUL_SHUTDOWN", "OUTPUT_THREAD_DUMP"
 
 

@@ -11,12 +11,15 @@
 * Under Kerberos a service without principal or keytab is accepted, runs, and can never be flexed: it gets the
   owner's (OWNER/horae@REALM and /user/OWNER/horae.keytab in HDFS), or is refused here.
 * A service belongs to who created it: every call names the owner.
+* Each DELETE, of what is not there too, costs the ResourceManager a connection to ZooKeeper that it keeps for as long
+  as it lives (3.4.2), and ZooKeeper gives a host 60: after as many no service of anybody's can be made or ended, and a
+  ResourceManager that is elected there fails. So the definition of what has ended is taken away in HDFS.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -51,8 +54,11 @@ class FlexRefused(TryLater):
 class Services:
     """The Services API of one ResourceManager. Threads may share it."""
 
-    def __init__(self, http: HttpClient, quirks: Quirks) -> None:
-        self.http, self.quirks = http, quirks
+    def __init__(
+        self, http: HttpClient, quirks: Quirks, in_hdfs: Callable[[str, str], bool] = lambda name, owner: False
+    ) -> None:
+        """`in_hdfs`: takes the definition of this owner's service away in HDFS; whether there was one."""
+        self.http, self.quirks, self._in_hdfs = http, quirks, in_hdfs
 
     def api_version(self) -> str | None:
         """None where the ResourceManager does not offer the API."""
@@ -126,8 +132,13 @@ class Services:
             return
         self._put(name, owner, {"state": "STARTED"}).check(f"starting {name}")
 
+    def forget(self, name: str, owner: str) -> None:
+        """The definition of one that has ended."""
+        if not self._in_hdfs(name, owner):
+            self.destroy(name, owner)
+
     def destroy(self, name: str, owner: str) -> None:
-        """Ends it and forgets its definition. Destroying what is not there is nothing."""
+        """Ends it and forgets its definition, at the price above. Destroying what is not there is nothing."""
         answer = self.http.ask("DELETE", f"{_BASE}/{quote(name)}", owner=owner)
         try:
             answer.check(f"destroying {name}")
@@ -167,7 +178,7 @@ class Services:
         """Take away what a refused creation left behind; it was not there before."""
         left = self.get(name, owner)
         if left is not None and left.ended:
-            self.destroy(name, owner)
+            self.forget(name, owner)
 
 
 def definition_path(name: str, owner: str) -> str:

@@ -4,13 +4,15 @@ now and then: it changes with a refresh only."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
-from policy.model import EMPTY, BadInput, Gpus
+from policy.model import EMPTY, BadInput, Gpus, Quota
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.jobs.beginnings import Beginner, quotas
 from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, caps, ceilings
 from yarn_bridge.options import BY_QUEUE, Options
 
@@ -34,6 +36,7 @@ class QueueLimits:
         self._held: Sequence[Holding] = ()  #: by our jobs, when that was asked
         self._at: Mapping[str, Held] = {}  #: the same, by node
         self.master = Held(0, 1, 0)  #: what YARN gives to an application beside its workers
+        self._lived: AbstractSet[str] | None = None  #: our applications when they were asked
         self.kept: Mapping[str, str] = {}  #: nodes where nobody else gets anything -> the application they are kept for
         self._noting: frozenset[str] = frozenset()  #: applications of which the scheduler notes where it keeps nodes
         self.exclusive: frozenset[str] = frozenset()  #: labels of partitions that lend nothing
@@ -80,6 +83,14 @@ class QueueLimits:
                     found[what] = Ceiling(users * most, f"queue {self._managed.path}: {text}")
         master = _sum([self.master] if begins else [])
         return {what: replace(each, most=max(each.most - master[what], 0)) for what, each in found.items()}
+
+    def beginnings(self, beginners: Sequence[Beginner], lives: AbstractSet[str]) -> tuple[Quota, ...]:
+        """How many of these jobs may get an application. `lives`: our applications now."""
+        if self._queues is None or self._gone:
+            return ()
+        self._lived = lives if self._lived is None else self._lived
+        since = len(lives - self._lived) - len(self._lived - lives)
+        return quotas(self._queues, beginners, {MEMORY: self.master.memory_mib, CORES: self.master.cpus}, since)
 
     def too_large(self, queue: str, worker: Amounts) -> str:
         """Why no container of this size is given in this leaf queue, whatever is free; "" where it is, or nobody tells.
@@ -146,6 +157,7 @@ class QueueLimits:
 
     def _ask(self, held: Sequence[Holding], at: Mapping[str, Held], labels: bool) -> None:
         self.why = self._gone = ""
+        self._lived = None
         try:
             found = queues(self._manager.scheduler())
             self.exclusive = self._manager.exclusive_labels() if labels else frozenset()

@@ -34,6 +34,8 @@ from yarn_bridge.options import SERVICES
 
 CLAIM = "claim"
 GATE, SPEC, LAUNCH = "gate", "spec", "launch.sh"
+#: what YARN is told of each application that the bridge kills, and says of it afterwards
+ENDED_BY_US = "ended by Horae"
 
 
 class Phase(StrEnum):

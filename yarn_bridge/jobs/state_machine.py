@@ -32,12 +32,15 @@ MARGIN_S = 15.0
 #: enough that a slow one is done well before the end.
 RENEW_WHEN_MOVED, RENEW_AT = 0.4, 0.7
 RENEWED = "stopped at a checkpoint to be started under a new HDFS token: the one it has would end soon"
+OUTLIVED = "stopped at a checkpoint to be started anew: YARN ends its application soon, whose lifetime is limited"
 #: a job without GPUs that was lost begins again after this long, twice as long each time
 AGAIN_S, LONGEST_AGAIN_S = 5.0, 600.0
 #: A gang that has all of its containers, or its application master, may take so many times its time: what makes them
 #: slow to start (files and images that come to the nodes, a full machine) would be there again at the next try, and
 #: begin anew.
 _SLOW_STARTS = 2.0
+#: who ended an application, in YARN's words
+BY_USER = re.compile(r"(?:killed|[Ss]topped) by user ([^\s@]+)")
 #: states of a worker's container in which it has its GPU
 LIVING = frozenset({"INIT", "STARTED", "READY", "RUNNING_BUT_UNREADY", "RUNNING", "UPGRADING", "NEEDS_UPGRADE"})
 
@@ -121,11 +124,12 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
     service = facts.service
     if facts.last_words and (service is None or service.ended):
         # Made again at once it would fail again: the arbiter waits longer each time with a job that is lost.
-        return _clear(record, facts, JobState.LOST, f"its YARN application failed: {facts.last_words}", anew=True)
+        how = "was ended" if BY_USER.search(facts.last_words) else "failed"
+        return _bereaved(record, facts, f"its YARN application {how}: {facts.last_words}")
     # Once a grant: what was made for this one is new, whatever the clocks say.
     old = facts.app is not None and facts.app.submitted_s < record.since_s
-    worn = old and (is_worn(facts, RENEW_WHEN_MOVED) or (service is not None and _astray(record, service, facts)))
-    if service is None or service.ended or worn or not _has(service, record.components):
+    useless = old and (worn(facts, RENEW_WHEN_MOVED) or (service is not None and _astray(record, service, facts)))
+    if service is None or service.ended or useless or not _has(service, record.components):
         if late:
             why = f": {facts.hindered}" if facts.hindered else ""
             return _give_back(record, facts, f"its service does not run{why}")
@@ -183,8 +187,9 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
         finished = all(ack.state == State.COMPLETED for ack in told.values())
         if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
             return Step(record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s))
-    elif resumable and is_worn(facts, RENEW_AT):
-        why = f"stopped at a checkpoint to be started elsewhere: {facts.harm}" if facts.harm else RENEWED
+    elif facts.service_read and facts.service is not None and _asks_for_more(record, facts.service):
+        return Step(record, (Action(Verb.FLEX, shapes.counts(record, record.placed)),))
+    elif resumable and (why := worn(facts, RENEW_AT)):
         leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=why)
         return Step(leaving)
     return Step(record)
@@ -258,9 +263,11 @@ def _idle(record: Record, facts: Facts) -> Step:
         if facts.now_s - record.since_s >= waits_s:
             return Step(replace(record.into(Phase.FORMING, facts.now_s), granted=record.granted + 1, workers=()))
         return Step(record)
+    if facts.last_words and killed_by_owner(record, facts):
+        return _bereaved(record, facts, f"its YARN application was ended: {facts.last_words}")
     if facts.app is None or not facts.service_read:
         return Step(record)
-    if record.outcome.ended or is_worn(facts, RENEW_WHEN_MOVED):
+    if record.outcome.ended or worn(facts, RENEW_WHEN_MOVED):
         return Step(record, (_DESTROY,))
     service = facts.service
     if service is not None and service.components and service.flexible and any(service.counts.values()):
@@ -307,7 +314,7 @@ def _judged(record: Record, facts: Facts, told: Mapping[str, Ack], retries: int,
             outcome=JobState.STOPPED,
             exit_code=code,
         )
-        if is_worn(facts, RENEW_WHEN_MOVED) or not shapes.covers(record.components, dict(allocation)):
+        if worn(facts, RENEW_WHEN_MOVED) or not shapes.covers(record.components, dict(allocation)):
             return Step(formed)  # a new service is made as soon as the old one was looked at
         counts = shapes.counts(record, dict(allocation))
         return Step(formed, () if counts == dict(record.ahead) else (Action(Verb.FLEX, counts),))
@@ -429,16 +436,30 @@ def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:
 
 
 def killed_by_owner(record: Record, facts: Facts) -> bool:
-    """Whether its owner ended its application by YARN's own means: as good as `horae cancel`."""
-    found = re.search(r"killed by user ([^\s@]+)", facts.last_words)
+    """Whether its owner ended its application by YARN's own means, or stopped its service: as good as
+    `horae cancel`."""
+    found = BY_USER.search(facts.last_words)
     return found is not None and found[1] == record.owner
 
 
-def is_worn(facts: Facts, share: float) -> bool:
-    """Whether the job needs another application: its HDFS token is older than this share of its life, or others pay."""
+def _asks_for_more(record: Record, service: Service) -> bool:
+    """Whether somebody flexed it up while it trains: who came waits at a gate that opens to nobody, and its GPU is
+    counted for nobody."""
+    wanted = shapes.counts(record, record.placed)
+    return service.flexible and any(each.count > wanted.get(name, 0) for name, each in service.components.items())
+
+
+def worn(facts: Facts, share: float) -> str:
+    """Why the job needs another application, if it does: others pay for it, or it or its HDFS token is older than this
+    share of its life."""
     if facts.app is None:
-        return False
-    return bool(facts.harm) or 0 < share * facts.token_life_s < facts.now_s - facts.app.submitted_s
+        return ""
+    if facts.harm:
+        return f"stopped at a checkpoint to be started elsewhere: {facts.harm}"
+    age_s = facts.now_s - facts.app.submitted_s
+    if facts.app.left_s is not None and share * (age_s + facts.app.left_s) < age_s:
+        return OUTLIVED
+    return RENEWED if 0 < share * facts.token_life_s < age_s else ""
 
 
 def workers_of(record: Record, app: App) -> int:
@@ -453,9 +474,11 @@ def awaits(record: Record) -> bool:
 
 
 def suspicious(record: Record, app: App | None, members: Mapping[str, Worker]) -> bool:
-    """Whether a running job's service should be read: a worker is missing. One too many is one that is still ending."""
+    """Whether a running job's service should be read: a worker is missing, or one more is asked for. One too many is
+    one that is still ending."""
     ours = {worker.name for worker in record.workers}
-    return app is None or workers_of(record, app) < len(record.workers) or any(name not in ours for name in members)
+    short = app is None or workers_of(record, app) < len(record.workers)
+    return short or (app is not None and app.reserves) or any(name not in ours for name in members)
 
 
 def _newest(record: Record, told: Mapping[str, Ack]) -> tuple[int, float, float] | None:

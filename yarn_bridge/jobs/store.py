@@ -282,10 +282,10 @@ class JobFiles:
         """A file of the owner's that is not ours."""
         return self._hdfs.as_user(owner).status(path)
 
-    def forget_definition(self, record: Record) -> None:
-        """Of its YARN service, which YARN keeps in its owner's home."""
-        path = definition_path(record.service, record.owner)
-        self._hdfs.as_user(record.owner).delete(path.rpartition("/")[0])
+    def forget_definition(self, service: str, owner: str) -> bool:
+        """Of a YARN service, which YARN keeps in its owner's home. False where it is not there."""
+        path = definition_path(service, owner)
+        return self._hdfs.as_user(owner).delete(path.rpartition("/")[0])
 
     # --- the gate ---
 

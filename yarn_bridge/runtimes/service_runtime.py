@@ -13,7 +13,7 @@ from yarn_bridge.clients.records import Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services, keytab_of, no_keytab
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.record import Record
+from yarn_bridge.jobs.record import ENDED_BY_US, Record
 from yarn_bridge.jobs.store import JobFiles
 from yarn_bridge.options import Options
 
@@ -33,7 +33,7 @@ class ServiceRuntime:
     @property
     def services(self) -> Services:
         if self._services is None:
-            self._services = Services(self._manager.http, self._manager.quirks())
+            self._services = Services(self._manager.http, self._manager.quirks(), self._files.forget_definition)
         return self._services
 
     def read(self, record: Record) -> Service | None:
@@ -43,7 +43,7 @@ class ServiceRuntime:
         except TryLater as error:
             if "end-of-input" not in error.text:
                 raise
-            self._files.forget_definition(record)
+            self._files.forget_definition(record.service, record.owner)
             return None
 
     def make(self, record: Record, spec: JobSpec) -> None:
@@ -71,18 +71,18 @@ class ServiceRuntime:
         self.services.flex(record.service, record.owner, counts)
 
     def end(self, record: Record, application: str = "") -> bool:
-        """Kill its application, then forget its definition: destroying a running service waits for its orderly end."""
+        """Kill its application, then forget its definition: YARN waits for the orderly end of a service that runs."""
         try:
             service = self.read(record)
         except PortError:  # its application master does not answer, say: it goes all the same
             if application:
-                self._manager.kill(application, "ended by Horae", record.owner)
+                self._manager.kill(application, ENDED_BY_US, record.owner)
             raise
         if service is None:
             return True
-        if service.app and not service.ended and not self._manager.kill(service.app, "ended by Horae", record.owner):
+        if service.app and not service.ended and not self._manager.kill(service.app, ENDED_BY_US, record.owner):
             return False
-        self.services.destroy(record.service, record.owner)
+        self.services.forget(record.service, record.owner)
         return True
 
     def _check_keytab(self, record: Record, said: str) -> None:

@@ -25,7 +25,7 @@ from yarn_bridge.clients.records import App, Component, Container, Instance, Ser
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.settings import settings_of
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.record import Record
+from yarn_bridge.jobs.record import ENDED_BY_US, Record
 from yarn_bridge.jobs.store import JobFiles
 from yarn_bridge.options import Options
 from yarn_bridge.runtimes.slice_shapes import (
@@ -200,7 +200,7 @@ class SliceRuntime:
 
     def _kill(self, each: Slice) -> bool:
         try:
-            return self._manager.kill(each.app.id, "ended by Horae", each.app.user)
+            return self._manager.kill(each.app.id, ENDED_BY_US, each.app.user)
         except Gone:
             return True
 

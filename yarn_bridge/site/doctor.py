@@ -290,7 +290,8 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options, probes: P
     raw = _raw(info, queue.path.split(".")[1:]) if tree.kind == CAPACITY else {}
     ends = int(raw.get("maxApplicationLifetime") or -1), int(raw.get("defaultApplicationLifetime") or -1)
     if max(ends) > 0:
-        yield warn("lifetime", f"{queue.path} ends every application after {max(ends)} s, jobs too", remedy(
+        what = f"{queue.path} ends every application after {max(ends)} s: jobs that keep no checkpoint are lost then"
+        yield warn("lifetime", what, remedy(
             "capacity-scheduler.xml", {f"yarn.scheduler.capacity.{queue.path}.maximum-application-lifetime": "-1"}
         ))  # fmt: skip
     if conf.on("yarn.acl.enable"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 
 from horae.port import JobId, PortError
 from horae.spec import JobSpec
@@ -14,8 +15,8 @@ from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.records import App, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.state_machine import Action, Verb
+from yarn_bridge.jobs.record import ENDED_BY_US, Phase, Record
+from yarn_bridge.jobs.state_machine import BY_USER, Action, Verb
 from yarn_bridge.jobs.store import JobFiles
 from yarn_bridge.options import SERVICES, SLICES, Options
 from yarn_bridge.runtimes.chooser import Chooser, Runtime
@@ -92,16 +93,21 @@ class JobExecutor:
             return f"the ResourceManager does not know {application} any more"
         return found.diagnostics[:LONGEST] if found.ended else ""
 
-    def refusal(self, record: Record) -> str:
-        """Why the application that this grant was given failed before its gang stood; "" where it did not."""
-        application = self.by_service.made(record) if record.runtime == SERVICES else ""
-        if not application:
-            return ""
-        try:
-            found = self._manager.app(application)
-        except Gone:
-            return ""
-        return (found.diagnostics[:LONGEST] or "YARN does not say why") if found.state == "FAILED" else ""
+    def refusal(self, record: Record, application: str) -> str:
+        """Why the application that this grant was given failed before its gang stood, or who ended it, or the one
+        that the job had (`application`); "" where nobody but us did."""
+        made = self.by_service.made(record) if record.runtime == SERVICES else ""
+        if said := self.ended_by(made or application):
+            return said
+        with suppress(Gone):
+            if made and (found := self._manager.app(made)).state == "FAILED":
+                return found.diagnostics[:LONGEST] or "YARN does not say why"
+        return ""
+
+    def ended_by(self, application: str) -> str:
+        """What YARN says of an application that some user ended, and not we; "" of any other."""
+        said = self.last_words(application) if application else ""
+        return said if BY_USER.search(said) and ENDED_BY_US not in said else ""
 
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
         """Raises PortError when it is not done; the next round asks for it again.

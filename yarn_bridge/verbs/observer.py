@@ -20,6 +20,7 @@ from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.clients.records import App, NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
+from yarn_bridge.jobs.beginnings import Beginner
 from yarn_bridge.jobs.grants import check_grant
 from yarn_bridge.jobs.masters import MasterRoom
 from yarn_bridge.jobs.partitions import Reach, reach
@@ -27,17 +28,17 @@ from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import arrived, lost_nodes, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, Lessons, held_by, holdings, standing, worker_of
-from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
+from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE, queue_of
 from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
     Facts,
     Step,
     awaits,
     checkpoint_trouble,
-    is_worn,
     next_step,
     suspicious,
     workers_of,
+    worn,
 )
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
 from yarn_bridge.jobs.token_life import TokenLife
@@ -73,6 +74,11 @@ def _reshapes(record: Record) -> bool:
     """Whether it goes to another shape, or comes to one. (Slices come and go with that.)"""
     moves = record.phase is Phase.FORMING or (record.phase is Phase.LEAVING and record.next is not None)
     return moves and record.runtime == SERVICES
+
+
+def _keeps_master(record: Record) -> bool:
+    """Whether it waits, and had an application before that it may keep meanwhile."""
+    return record.phase is Phase.IDLE and not record.outcome.ended and record.runtime == SERVICES
 
 
 def _needs_master(record: Record, has_one: bool) -> bool:
@@ -197,8 +203,16 @@ class Observer:
             notes=(*notes, *offer.notes),
             due=tuple(due),
             tenants=self.limits.tenants(),
+            quotas=self.limits.beginnings(self._beginners(mine), self._told[1]),
             caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
         )
+
+    def _beginners(self, mine: Sequence[Seen]) -> list[Beginner]:
+        return [
+            Beginner(each.record.job, each.record.owner, queue_of(each.spec, self._options))
+            for each in mine
+            if _needs_master(each.record, self.lives(each))
+        ]
 
     def _observed(self, seen: Seen) -> ObservedJob:
         trouble = checkpoint_trouble(seen.record, seen.acks)
@@ -242,6 +256,8 @@ class Observer:
                 self.due[record.job] = Next(record, app, facts, step)
             elif facts.service_read:
                 self.silent.pop(record.job, None)
+            if step.actions and step.record is record and record.phase is Phase.OPEN:
+                notes.append(f"{record.job}: somebody asked YARN for more of its workers than it was granted: they go")
             if facts.unreadable:
                 notes.append(f"{record.job}: {facts.unreadable}")
         return notes
@@ -266,10 +282,12 @@ class Observer:
             self.look()
         check_grant(allocation, held, self.nodes, self._held())
 
-    def check_master(self, seen: Seen, granted: Record) -> None:
-        """Raises TryLater where it needs an application master, and that would have no room beside its workers."""
-        if seen.application in self._told[1]:
-            return
+    def lives(self, seen: Seen) -> bool:
+        """Whether it had an application when all were listed last."""
+        return seen.application in self._told[1]
+
+    def check_master(self, granted: Record) -> None:
+        """Raises TryLater where its application master would have no room beside its workers."""
         known = [(granted if each.record.job == granted.job else each.record, each.spec) for each in self.jobs.values()]
         live = [each for each in known if not each[0].released]
         self.masters.check(granted.job, held_by(live, self._options, self.least_mib), self.limits.master)
@@ -442,6 +460,9 @@ class Observer:
         )
         if record.phase is Phase.FORMING:
             seen.came = arrived(record, app, None, seen.came)
+        if app is None and seen.application and _keeps_master(record):
+            cheap = replace(cheap, last_words=self._executor.ended_by(seen.application))
+            seen.application = ""
         if not self._worth_reading(seen, cheap):
             return cheap
         seen.looked_s = self._clock()
@@ -473,7 +494,7 @@ class Observer:
         if phase in (Phase.OPEN, Phase.LEAVING) and seen.application:
             return self._executor.last_words(seen.application)
         failed = phase is Phase.FORMING and (service is None or service.ended)
-        return self._executor.refusal(seen.record) if failed else ""
+        return self._executor.refusal(seen.record, seen.application) if failed else ""
 
     def _ask_why(self, seen: Seen, app: App) -> None:
         """What the scheduler says of a gang that is late; it notes nothing before it is asked."""
@@ -499,7 +520,7 @@ class Observer:
         if record.phase is Phase.CLEARING:
             return overdue or app is None or workers_of(record, app) == 0
         if record.phase is Phase.IDLE:
-            useless = record.outcome.ended or record.runtime == SLICES or is_worn(facts, RENEW_WHEN_MOVED)
+            useless = record.outcome.ended or record.runtime == SLICES or worn(facts, RENEW_WHEN_MOVED)
             return app is not None and (workers_of(record, app) > 0 or useless) and overdue
         return suspicious(record, app, seen.members)
 

@@ -1,0 +1,209 @@
+"""What owners and administrators do to jobs and queues by YARN's own commands, one after the other on one job: what
+they change stands, or is said; nobody's GPU is kept for nobody, and the ResourceManager is left as it was. On a real
+Hadoop, for the soak run."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from horae.port import JobState, ObservedJob
+from tests.contract.driver import Driver
+from tests.contract.harness import Behaviour
+from tests.contract.waiting import patiently, wait_for
+from tests.real import books
+from tests.real.hadoop import (
+    YarnHarness,
+    hadoop_342,  # noqa: F401 - a fixture
+    workers,
+)
+from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.clients.records import App
+from yarn_bridge.clients.resource_manager import QueueEdits
+from yarn_bridge.jobs.shapes import service_name
+from yarn_bridge.jobs.state_machine import OUTLIVED
+from yarn_bridge.lab.private import PrivateHadoop
+
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
+
+APPS = "/ws/v1/cluster/apps"
+OWNER, ADMIN = "horae", "root"
+
+
+@pytest.fixture
+def harness(hadoop_342: PrivateHadoop, tmp_path: Path) -> Iterator[YarnHarness]:  # noqa: F811
+    made = YarnHarness(hadoop_342, tmp_path)
+    yield made
+    made.end()
+
+
+@dataclass
+class Shop:
+    harness: YarnHarness
+    cluster: Driver
+    port: YarnCluster
+
+    def app(self, job: str) -> App:
+        (found,) = [
+            each
+            for each in patiently(lambda: self.port.manager.apps(states=books.ALIVE))
+            if each.name == service_name(job)
+        ]
+        return found
+
+    def change(self, job: str, what: str, body: dict[str, object], who: str = OWNER) -> None:
+        path = f"{APPS}/{self.app(job).id}/{what}"
+        self.port.manager.http.ask("PUT", path, owner=who, json=body).check(f"{what} of {job}")
+
+    def flex(self, job: str, **counts: int) -> None:
+        self.port.services.flex(service_name(job), OWNER, counts)
+
+    def component(self, job: str, node: str) -> str:
+        record = self.port.files.record(job)
+        assert record is not None
+        return dict(record.components)[node]
+
+
+@pytest.fixture
+def shop(harness: YarnHarness) -> Shop:
+    assert isinstance(harness.port, YarnCluster)
+    return Shop(harness, Driver(harness), harness.port)
+
+
+def runs_on(shop: Shop, job: str, kept: list[str]) -> None:
+    shop.cluster.wait_progress(job, 5)
+    assert (shop.cluster.job(job).state, workers(shop.port, job)) == (JobState.RUNNING, kept)
+
+
+def is_taken_back(shop: Shop, job: str, kept: list[str]) -> None:
+    """A worker more than it was granted: its GPU is nobody's until it is given back."""
+    shop.cluster.until("it has come", lambda: shop.app(job).gpus > len(kept))
+    shop.cluster.until("it is given back", lambda: shop.app(job).gpus == len(kept))
+    runs_on(shop, job, kept)
+
+
+def is_cancelled(shop: Shop, job: str, kept: list[str]) -> None:
+    ended = shop.cluster.wait(job, JobState.CANCELLED)
+    assert f"by user {OWNER}" in ended.native, ended
+
+
+def is_lost(shop: Shop, job: str, kept: list[str]) -> None:
+    lost: ObservedJob = shop.cluster.wait(job, JobState.LOST, JobState.STOPPED)
+    assert lost.checkpoint is not None
+
+
+def leaves_before_its_end(shop: Shop, job: str, kept: list[str]) -> None:
+    stopped = shop.cluster.wait(job, JobState.STOPPED)
+    assert stopped.native == OUTLIVED, stopped
+
+
+DEEDS: dict[str, tuple[Callable[[Shop, str], object], Callable[[Shop, str, list[str]], None]]] = {
+    "an administrator changes its priority": (
+        lambda shop, job: shop.change(job, "priority", {"priority": 0}, ADMIN), runs_on,
+    ),
+    "its owner moves it to another queue": (
+        lambda shop, job: shop.change(job, "queue", {"queue": "default"}), runs_on,
+    ),
+    "its owner flexes it up": (
+        lambda shop, job: shop.flex(job, **{shop.component(job, "n1"): 2}), is_taken_back,
+    ),
+    "its owner flexes it down": (
+        lambda shop, job: shop.flex(job, **{shop.component(job, "n2"): 0}), is_lost,
+    ),
+    "its owner stops its service": (
+        lambda shop, job: shop.port.services.stop(service_name(job), OWNER), is_cancelled,
+    ),
+    "its owner destroys its service": (
+        lambda shop, job: shop.port.services.destroy(service_name(job), OWNER), is_cancelled,
+    ),
+    "an administrator gives it a lifetime": (
+        lambda shop, job: shop.change(
+            job, "timeout", {"timeout": {"type": "LIFETIME", "expiryTime": in_s(40.0)}}, ADMIN
+        ), leaves_before_its_end,
+    ),
+}  # fmt: skip
+
+
+def in_s(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S.000+0000")
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_what_is_done_to_a_job_that_runs(shop: Shop, deed: str) -> None:
+    does, follows = DEEDS[deed]
+    job = shop.cluster.running(f"job{list(DEEDS).index(deed)}", allocation=shop.cluster.spread(1))
+    shop.cluster.wait_progress(job, 15)
+    kept = workers(shop.port, job)
+    does(shop, job)
+    follows(shop, job, kept)
+    seen = shop.cluster.job(job)
+    if not seen.state.ended and not seen.state.holds:
+        shop.cluster.start(job, shop.cluster.one(), seen.epoch + 1)
+        shop.cluster.wait(job, JobState.RUNNING)
+        shop.cluster.wait_progress(job, 5)
+    shop.cluster.cancel(job)
+    shop.cluster.wait(job, JobState.CANCELLED)
+    shop.cluster.until("no GPU is held by nobody", lambda: not any(e.gpus_used for e in shop.port.manager.nodes()))
+
+
+def test_a_job_that_waits_is_ended_by_its_owner(shop: Shop) -> None:
+    """Its application master stays while it is suspended: who kills that means the job."""
+    job = shop.cluster.stopped("waits")
+    shop.port.manager.kill(shop.app(job).id, "enough", OWNER)
+    is_cancelled(shop, job, [])
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        ({"maximum-am-resource-percent": "0.0001"}, "application masters in queue root.horae may have"),
+        ({"max-parallel-apps": "1"}, "queue root.horae takes in 1 applications at a time"),
+    ],
+)
+def test_what_a_queue_would_not_let_begin_is_known_ahead(shop: Shop, limit: dict[str, str], says: str) -> None:
+    cluster, manager = shop.cluster, shop.port.manager
+    before = dict.fromkeys(limit)
+    manager.edit_scheduler(QueueEdits(update={"root.horae": limit}), OWNER)
+    try:
+        first = cluster.running("first", allocation=cluster.one())
+        shop.port.submit("second", shop.harness.spec("second", Behaviour.TRAINS))
+        shop.port._observer.limits.forget()
+        quotas = [each for each in cluster.observe().quotas if each.whom == ("second",)]
+        assert [each.jobs for each in quotas] == [0], quotas
+        assert says in quotas[0].name
+        # And it is true: granted all the same, it does not begin.
+        shop.port.start("second", {"n3": 1}, 1)
+        wait_for("its application waits", lambda: shop.app("second").state == "ACCEPTED")
+        cluster.wait_progress(first, 30)
+        assert (shop.app("second").state, cluster.job("second").state) == ("ACCEPTED", JobState.STARTING)
+        cluster.cancel("second")
+        cluster.cancel(first)
+        cluster.wait(first, JobState.CANCELLED)
+        cluster.wait("second", JobState.CANCELLED)
+        shop.port._observer.limits.forget()
+        assert cluster.observe().quotas == ()
+    finally:
+        manager.edit_scheduler(QueueEdits(update={"root.horae": before}), OWNER)
+
+
+def test_jobs_that_come_and_go_cost_the_manager_no_connection(shop: Shop) -> None:
+    """Each service that is ended by YARN's own DELETE costs it one to ZooKeeper, for as long as it lives."""
+
+    def connections() -> int:
+        host = urlsplit(shop.harness.lab.facts()["resource_manager"][0]).hostname
+        words = ["ss", "-tnH", "state", "established", "dst", f"{host}:2181"]
+        told = subprocess.run(words, capture_output=True, text=True, check=True)
+        return len(told.stdout.splitlines())
+
+    before = connections()
+    for number in range(4):
+        job = shop.cluster.running(f"comes-{number}", allocation=shop.cluster.one())
+        shop.cluster.cancel(job)
+        shop.cluster.wait(job, JobState.CANCELLED)
+    wait_for("its application masters let go of theirs", lambda: connections() <= before)

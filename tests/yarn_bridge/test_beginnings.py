@@ -1,0 +1,89 @@
+"""How many jobs may get an application of theirs, as their queue lets applications begin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from horae.port import attend
+from policy.model import Quota
+from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
+from yarn_bridge.jobs.room import Held
+
+WHOLE = {"yarn.io/gpu": 8, "memory-mb": 131072, "vcores": 512}
+MASTER = Held(0, 1, 1024)
+
+
+def masters(memory_mib: int, cores: int = 0) -> dict[str, Any]:
+    return amounts({"memory-mb": memory_mib, "vcores": cores})
+
+
+def tree(**more: Any) -> dict[str, Any]:
+    """One leaf, whose application masters have 2,048 MB of at most 4,096. `more`: of the leaf, and `usage` of its
+    partition."""
+    part = {"amUsed": masters(2048, 2), "amLimit": masters(4096), **more.pop("usage", {})}
+    leaf = {"queueName": "default", "capacities": capacities(WHOLE), "numApplications": 2, "numActiveApplications": 2,
+            "resources": {"resourceUsagesByPartition": [part]}, **more}  # fmt: skip
+    return {"type": "capacityScheduler", "queueName": "root", "capacities": capacities(WHOLE),
+            "maxParallelApps": 2147483647, "queues": {"queue": [leaf]}}  # fmt: skip
+
+
+def told(queued: dict[str, Any], jobs: int = 4) -> tuple[Quota, ...]:
+    """Of so many jobs that wait, every other one ann's."""
+    site = Site()
+    site.yarn.tree = queued
+    site.port._observer.limits.master = MASTER
+    for number in range(jobs):
+        site.port.submit(f"j{number}", replace(SPEC, owner="ann" if number % 2 else ""))
+    return attend(site.port).quotas
+
+
+SHARE = "application masters in queue root.default may have 4096 MB: {} more may begin"
+ALL, ANNS = ("j0", "j1", "j2", "j3"), ("j1", "j3")
+
+
+@pytest.mark.parametrize(
+    ("queued", "whom", "name", "most"),
+    [
+        (tree(), ALL, SHARE.format(2), 2),
+        (tree(numApplications=3), ALL, SHARE.format(1), 1),  # one of somebody's waits for the share already
+        (tree(usage={"amUsed": masters(8192)}), ALL, SHARE.format(0), 0),
+        (tree(usage={"amUsed": masters(8192)}, numActiveApplications=0, numApplications=0), ALL, SHARE.format(1), 1),
+        (tree(usage={"amLimit": masters(131072), "userAmLimit": masters(1024)}), ANNS,
+         "application masters of ann in queue root.default may have 1024 MB: 1 more may begin", 1),
+        (tree(maxParallelApps=5, usage={"amLimit": masters(131072)}), ALL,
+         "queue root.default takes in 5 applications at a time: 3 more may begin", 3),
+        (tree(maxParallelApps=9, maxApplications=2, usage={"amLimit": masters(131072)}), ALL,
+         "queue root.default takes in 2 applications at a time: 0 more may begin", 0),
+    ],
+)  # fmt: skip
+def test_no_more_jobs_are_granted_than_may_begin(queued: dict[str, Any], whom: Any, name: str, most: int) -> None:
+    assert Quota(name, whom, None, most) in told(queued)
+
+
+def test_yarn_compares_the_largest_share_of_all_there_is() -> None:
+    """A limit of cores that is the larger share of them lets more memory through."""
+    assert told(tree(usage={"amLimit": masters(4096, 32)}), jobs=4) == ()
+    assert [each.jobs for each in told(tree(usage={"amLimit": masters(0, 1)}))] == [0], "cores bind: two are used"
+
+
+def test_what_binds_nobody_is_not_told() -> None:
+    assert told(tree(), jobs=2) == ()
+    fewer = tree()
+    del fewer["queues"]["queue"][0]["resources"]["resourceUsagesByPartition"][0]["amLimit"]
+    assert told(fewer) == (), "an older ResourceManager says nothing of it"
+
+
+def test_who_has_begun_since_the_queues_were_asked_counts() -> None:
+    site = Site()
+    site.yarn.tree = tree()
+    site.port._observer.limits.master = MASTER
+    for number in range(4):
+        site.port.submit(f"j{number}", SPEC)
+    assert [each.jobs for each in attend(site.port).quotas] == [2]
+    site.port.start("j0", {"n1": 1}, 1)
+    site.now_s += 1.0
+    seen = attend(site.port)
+    assert [(each.jobs, each.whom) for each in seen.quotas] == [(1, ("j1", "j2", "j3"))]
