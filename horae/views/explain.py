@@ -48,7 +48,7 @@ class Explanation:
     @property
     def headline(self) -> str:
         first = self.causes[0].text if self.causes else "nothing was decided about it yet"
-        held = f"holds {self.gpus} GPU{'s' if self.gpus != 1 else ''}" if self.gpus else "holds no GPUs"
+        held = f"holds {larger.gpus(self.gpus)}" if self.gpus else "holds no GPUs"
         return f"job {self.job} is {self.state} and {held}: {first}"
 
 
@@ -304,7 +304,9 @@ def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds, 
         guard = record.guard
         wanted = sum(guard.wanted.values())
         said, change = _held_back(record, config, now_s)
-        text = f"the policy would give it {wanted} GPUs, but {said}"
+        moves = wanted == sum(record.allocation.values()) > 0
+        would = f"move its {larger.gpus(wanted)}" if moves else f"give it {larger.gpus(wanted)}"
+        text = f"the policy would {would}, but {said}"
         numbers = {"guard": guard.guard, "wanted": wanted, "for_s": now_s - guard.since_s}
         causes.append(Cause("guard", text, numbers, change))
     caps = {f"tenant {record.tenant}": ledger.pool(record.pool).caps.get(record.tenant), "it": record.cap}

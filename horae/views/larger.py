@@ -61,7 +61,7 @@ class _Ways:
     limited: bool  #: in none of these: a limit is in the way, or the nodes go away
 
 
-def _gpus(number: int) -> str:
+def gpus(number: int) -> str:
     return f"{number} GPU{'' if number == 1 else 's'}"
 
 
@@ -98,7 +98,7 @@ def _size(ledger: Ledger, record: JobRecord, seen: Seen, ways: _Ways) -> list[Ca
     numbers = {"gpus": held, "most": most, "smallest": record.spec.gpus.min, "free": found.free}
     of = f" of {', '.join(types)}" if spec.gpu_types or spec.forbid_types else ""
     needs = record.spec.gpus.min
-    begin = f"it needs {_gpus(needs)}{of}"
+    begin = f"it needs {gpus(needs)}{of}"
     begin = f"it could use {most} GPUs{of} and holds {held}" if held else begin
     change = "" if ways.limited else _grows(ledger, record, found, ways)
     return [Cause("size", f"{begin}: {found.words}{_counted(ledger, record, found)}", numbers, change)]
@@ -158,7 +158,7 @@ def _stuck(record: JobRecord, held: int, most: int) -> list[Cause]:
     else:
         what = record.spec.extra.get(STAYS, "it was handed in as --rigid")
         change = record.spec.extra.get(ENDS_STAY, "handing it in without --rigid")
-    text = f"it keeps the {_gpus(held)} that it was started with, of {most} that it could use: {what}"
+    text = f"it keeps the {gpus(held)} that it was started with, of {most} that it could use: {what}"
     return [Cause("size", text, {"gpus": held, "most": most}, change)]
 
 
@@ -209,7 +209,7 @@ def _share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> lis
         how = "about"
     others = found.tenants - 1
     beside = f" (weight {found.weight:g}, beside {others} other tenant{'s' if others != 1 else ''} with jobs)"
-    text = f"its tenant {record.tenant} holds {_gpus(found.held)}, {how} the {found.owed:.3g} it is owed now{beside}"
+    text = f"its tenant {record.tenant} holds {gpus(found.held)}, {how} the {found.owed:.3g} it is owed now{beside}"
     return [Cause("share", text, {"held": found.held, "owed": found.owed, "weight": found.weight})]
 
 

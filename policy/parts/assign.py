@@ -295,6 +295,7 @@ def explain(
     stand idle: that is why these are idle.
     """
     placer = placed.placer
+    whole = {node.name: node.gpus - node.foreign for node in snapshot.cluster.nodes} if placed.short else {}
     out: dict[JobName, Reason] = {}
     for job in jobs:
         now = placer.taken.get(job.name)
@@ -309,7 +310,9 @@ def explain(
             continue
         if job.name in placed.short:
             text = f"{found.text}; no place for more obeys the limits"
-            out[job.name] = replace(found, text=text, change="GPUs that come free on the same nodes")
+            all_its_own = all(held >= whole[node] for node, held in now.items())
+            change = "more nodes like those that it is on" if all_its_own else "GPUs that come free on the same nodes"
+            out[job.name] = replace(found, text=text, change=change)
         else:
             text = f"{found.text}; more would not make it faster, so {gpus(idle)} may stay idle"
             change = "a measurement that shows a gain from more GPUs"

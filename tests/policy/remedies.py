@@ -56,9 +56,8 @@ def carried_out(snapshot: Snapshot, policy: str, job: Job, reason: Reason, *, ho
 def seen(then: Then, job: Job, before: Decision) -> bool:
     """Whether it runs, or one that the policy owes more has what came free, or another cause holds it now."""
     if then.rounds:
-        served = play(then.snapshot, then.policy, then.rounds, QUANTUM_S, works=True)
-        mine = [j.name for j in then.snapshot.jobs if j.app == job.app] if then.bids else [job.name]
-        return any(served.ran[name] > 0 for name in mine) or (then.bids and job.name in served.bid)
+        # The rho of a long training grows slowly: its app may bid after days alone.
+        return any(_served(then, job, rounds) for rounds in (then.rounds, 10 * then.rounds)[: 1 + then.bids])
     after = decide(then.snapshot, then.policy, then.options, 0, 20.0)
     if after.allocation[job.name] or _cause(after, job) != _cause(before, job):
         return True
@@ -67,6 +66,12 @@ def seen(then: Then, job: Job, before: Decision) -> bool:
         CAME in place and sum(place.values()) > sum(before.allocation[name].values())
         for name, place in after.allocation.items()
     )
+
+
+def _served(then: Then, job: Job, rounds: int) -> bool:
+    served = play(then.snapshot, then.policy, rounds, QUANTUM_S, works=True)
+    mine = [j.name for j in then.snapshot.jobs if j.app == job.app] if then.bids else [job.name]
+    return any(served.ran[name] > 0 for name in mine) or (then.bids and job.name in served.bid)
 
 
 def served_otherwise(then: Then, job: Job, snapshot: Snapshot, before: Decision) -> bool:
@@ -262,10 +267,17 @@ def _more_is_faster(case: Case) -> Iterator[Then]:
     yield Then(_instead(case, replace(case.job, throughput=tables)), case.policy)
 
 
+def _nodes_like_its_own(case: Case) -> Iterator[Then]:
+    held = asked(case.snapshot, case.policy).allocation[case.job.name]
+    largest = max((node for node in case.snapshot.cluster.nodes if node.name in held), key=lambda node: node.gpus)
+    yield Then(_more(case.snapshot, largest.gpu_type, largest.gpus), case.policy)
+
+
 #: What is said of a job that has GPUs. What more it could have, and from whom, is told beside it, by who holds it.
 HOLDERS: Mapping[str, Deed] = {
     r"": _nothing,
     r"GPUs that come free on the same nodes": _all_others_end,
+    r"more nodes like those that it is on": _nodes_like_its_own,
     r"a measurement that shows a gain from more GPUs": _more_is_faster,
     r"a smaller minimum, or more nodes of one type": _smaller_or_nodes,
 }

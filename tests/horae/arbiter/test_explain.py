@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,17 @@ def test_a_veto_says_what_the_policy_wanted(tmp_path: Path) -> None:
     site.commands.submit([spec("second", (1, 16), steps=100)], BEN)
     site.run(5)
     assert causes(site, first)["guard"].startswith("the policy would give it 8 GPUs, but it has run")
+    guard = site.job(first).guard
+    assert guard is not None
+    for held, wanted, words in (
+        ({"n1": 2}, {"n2": 1}, "give it 1 GPU, but"),
+        ({"n1": 1}, {"n2": 1}, "move its 1 GPU, but"),
+        ({"n1": 2}, {"n2": 2}, "move its 2 GPUs, but"),
+        ({}, {}, "give it 0 GPUs, but"),
+    ):
+        record = replace(site.job(first), allocation=held, guard=replace(guard, wanted=wanted))
+        told = explain(site.core.ledger, site.core.config, record, site.core.now_s()).causes
+        assert any(cause.text.startswith(f"the policy would {words}") for cause in told if cause.what == "guard")
 
 
 def test_a_block_a_limit_and_a_failing_policy_are_said(tmp_path: Path) -> None:
