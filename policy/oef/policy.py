@@ -1,9 +1,10 @@
 """OEF as a policy: virtual tenants (§4.2.4), fair shares (§4.2), rounding and placement (§4.3, §4.4).
 
-One round: the shares of `shares.py`; whole GPUs a tenant and type by `rounding.whole`; within a tenant the
-longest-starved job first (least attained GPU time), each on one GPU type (§4.4); jobs with more workers are placed
-first, so that they find a host of their own. What gangs leave over goes to waiting jobs in the same order: the round
-is work-conserving, and the account charges what was really served.
+One round: the shares of `shares.py`; whole GPUs a tenant and type by `rounding.whole`; within a tenant the gangs that
+use most of them, the longest-starved job (least attained GPU time) always among them, each on one GPU type (§4.4); jobs
+with more workers are placed first, so that they find a host of their own. What gangs leave over goes to waiting jobs in
+the same order, then to jobs that are faster there: the round is work-conserving, and the account charges what was
+really served.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from policy.never import Could
 from policy.oef.envy_free import cooperative
 from policy.oef.shares import Shares, Users, non_cooperative
 from policy.parts import reasons
-from policy.parts.rounding import Account, opened, whole
+from policy.parts.rounding import Account, fullest, opened, whole
 from policy.parts.solver import Backend
 from policy.parts.turns import Turn
 from policy.places.filling import fill
 from policy.places.placement import Placer
+from policy.throughput import NOISE
 
 #: Speed-ups above this count as this: beyond it a solver's tolerances are larger than some tenants' whole throughput.
 MOST = 1e6
@@ -86,8 +88,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     account = Account.of(snapshot.state)
     deviation = account.charged(snapshot, options["quantum"], gpus) if account else {}
     real = whole(ideal, deviation, gpus, _smallest(kinds), _largest_demand(kinds))
-    want = {r: {t: x + deviation.get(r, {}).get(t, 0.0) for t, x in row.items()} for r, row in ideal.items()}
-    picks = _pick(kinds, want, real, context)
+    picks = _pick(kinds, shares, real, context)
     _place(placer, picks, sorted(jobs, key=_starved), could)
     allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
     return Proposal(
@@ -97,7 +98,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
             jobs, allocation, shares, ideal, deviation, real, placer, context, max(gpus.values(), default=0)
         ),
         state={
-            **opened(snapshot, ideal, deviation, {j.name: j.tenant for j in jobs}).plain(),
+            **opened(snapshot, _owed(ideal, real, picks, kinds), deviation, {j.name: j.tenant for j in jobs}).plain(),
             **turn.plain(allocation),
         },
         solver=answer.solver,
@@ -188,38 +189,58 @@ def _starved(job: Job) -> tuple[float, float, str]:
 
 def _pick(
     kinds: Sequence[_Kind],
-    want: Mapping[str, Mapping[GpuType, float]],
+    shares: Mapping[JobName, Share],
     real: Mapping[str, Mapping[GpuType, int]],
     context: Context,
 ) -> list[_Pick]:
     """Which jobs of each tenant run where this round.
 
-    Smallest gangs first, longest-starved first, each on one type: the one its tenant is owed most of (ties: the
-    newest). Then they grow there. A tenant whose jobs all run and that still has GPUs of another type lets a job span
-    types if that does not slow it down: a synchronous job runs at its slowest member's rate (§4.4).
+    Smallest gangs first, each on one type: the fastest types first, and there of the jobs whose share is there, the
+    longest-starved first. Then they grow there. A tenant whose jobs all run and that still has GPUs of another type
+    lets a job span types if that does not slow it down: a synchronous job runs at its slowest member's rate (§4.4).
     """
     picks: list[_Pick] = []
+    mine: dict[str, list[tuple[Job, dict[GpuType, float]]]] = {}
+    for kind in kinds:
+        on = {t: w for t, w in zip(context.speeds.present, kind.row, strict=True) if w > 0}
+        mine.setdefault(kind.tenant, []).extend((job, on) for job in kind.jobs)
     for tenant, by_type in real.items():
-        left, newest = dict(by_type), list(by_type)
-        jobs = sorted((j for k in kinds if k.tenant == tenant for j in k.jobs), key=_starved)
-        chosen: list[_Pick] = []
-        for job in jobs:
-            least = job.gpus.above(0) or 1
-            fits = [t for t, n in left.items() if n >= least]
-            if fits:
-                best = max(fits, key=lambda t: (want[tenant][t], newest.index(t)))
-                left[best] -= least
-                chosen.append((job, {best: least}))
-        for job, gpus in chosen:
+        jobs, left = sorted(mine[tenant], key=lambda j: _starved(j[0])), dict(by_type)
+        chosen = _gangs(jobs, shares, by_type, turn=False)
+        if jobs[0][0].name not in chosen:
+            chosen = _gangs(jobs, shares, by_type, turn=True)
+        run = [(job, dict(chosen[job.name])) for job, _ in jobs if job.name in chosen]
+        for _, gpus in run:
+            for t, n in gpus.items():
+                left[t] -= n
+        for job, gpus in run:
             (t,) = gpus
             more = job.gpus.at_most(gpus[t] + left[t])
             left[t] -= more - gpus[t]
             gpus[t] = more
-        if len(chosen) == len(jobs):
-            for job, gpus in chosen:
+        if len(run) == len(jobs):
+            for job, gpus in run:
                 _span(job, gpus, left, context)
-        picks += chosen
+        picks += run
     return picks
+
+
+def _gangs(
+    jobs: Sequence[tuple[Job, Mapping[GpuType, float]]],
+    shares: Mapping[JobName, Share],
+    gpus: Mapping[GpuType, Gpus],
+    turn: bool,
+) -> dict[JobName, dict[GpuType, Gpus]]:
+    """The smallest gangs of a tenant that use most of its GPUs, type by type. `jobs`: the longest-starved first, each
+    with its speed-ups; `turn`: on each type the first that fits runs, however much it leaves over."""
+    newest, out = list(gpus), dict[JobName, dict[GpuType, Gpus]]()
+    fastest = {t: max(on.get(t, 0.0) for _, on in jobs) for t in gpus}
+    for t in sorted(gpus, key=lambda t: (fastest[t], newest.index(t)), reverse=True):
+        here = [job for job, on in jobs if t in on and job.name not in out]
+        here.sort(key=lambda j: not shares[j.name].get(t))
+        least = [job.gpus.above(0) or 1 for job in here]
+        out |= {here[i].name: {t: least[i]} for i in fullest(least, gpus[t], turn)}
+    return out
 
 
 def _span(job: Job, gpus: dict[GpuType, Gpus], left: dict[GpuType, int], context: Context) -> None:
@@ -237,9 +258,32 @@ def _span(job: Job, gpus: dict[GpuType, Gpus], left: dict[GpuType, int], context
             left[t] -= extra
 
 
+def _owed(
+    ideal: Mapping[str, Mapping[GpuType, float]],
+    real: Mapping[str, Mapping[GpuType, int]],
+    picks: Sequence[_Pick],
+    kinds: Sequence[_Kind],
+) -> dict[str, dict[GpuType, float]]:
+    """What the account is to count as each tenant's share: without what its gangs leave over of its whole GPUs (in
+    §4.3 the account goes by those), unless one of them waits for more: else others would make it good."""
+    widest, left = dict[str, Gpus](), {tenant: dict(by_type) for tenant, by_type in real.items()}
+    for kind in kinds:
+        for job in kind.jobs:
+            widest[kind.tenant] = max(widest.get(kind.tenant, 0), job.gpus.above(0) or 1)
+    for job, gpus in picks:
+        for t, n in gpus.items():
+            left[job.tenant][t] -= n
+    return {
+        tenant: {t: x - left[tenant].get(t, 0) * (widest[tenant] <= real[tenant].get(t, 0)) for t, x in row.items()}
+        for tenant, row in ideal.items()
+    }
+
+
 def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job], could: Could) -> None:
-    """Place the picks, jobs with more workers first; then waiting jobs take what is left over, then jobs grow. A job
-    that could not start anew (its nodes drain) has no part in the shares, and keeps what the picks leave it."""
+    """Place the picks, jobs with more workers first; then waiting jobs take what is left over, then jobs grow, or move
+    to idle GPUs on which they are faster. A job that could not start anew (its nodes drain) has no part in the shares,
+    and keeps what the picks leave it."""
+    free = [job for job in starved if job.name not in placer.taken]
     for job, gpus in sorted(picks, key=lambda p: (-sum(p[1].values()), p[0].order)):
         if job.name in placer.taken:  # its round is not over
             continue
@@ -254,6 +298,28 @@ def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job], could
             else:
                 placer.drop(job)
     fill(placer, starved)
+    while _onto_faster(placer, free):
+        fill(placer, starved)
+
+
+def _onto_faster(placer: Placer, jobs: Sequence[Job]) -> bool:
+    """Jobs that run move to idle GPUs of a type on which they are faster; True if one did. Whole gangs leave some of a
+    tenant's GPUs of a type over, and its jobs would be on slower ones beside them."""
+    speeds, moved = placer.speeds, False
+    for job in jobs:
+        has = placer.taken.get(job.name)
+        now = speeds.rate(job, has) if has else None
+        if not has or not now or not job.throughput:
+            continue
+        size = sum(has.values())
+        for t in speeds.types(job):
+            if placer.free(t) >= size and (speeds.at(job, t, size) or 0.0) > now * (1 + NOISE):
+                placer.give_back(job)
+                place = placer.best(job, size, t)
+                if place and (speeds.rate(job, place) or 0.0) > now * (1 + NOISE):
+                    now, has, moved = speeds.rate(job, place) or 0.0, place, True
+                placer.take(job, has)
+    return moved
 
 
 def _spanning(placer: Placer, job: Job, gpus: Mapping[GpuType, Gpus]) -> bool:

@@ -9,7 +9,7 @@ short costs nobody anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,23 +102,31 @@ def whole(
                        later (§4.3).
     largest            row -> most GPUs it can use at all (inf: no limit): a debt beyond that is not asked for.
 
-    Where rounding gives more than there are, those rounded up the most step back; GPUs that stay over go to rows that
-    are owed the most and could use them. Ties: by row name.
+    Where rounding gives more than there are, those rounded up the most step back, of equals those who are owed the
+    fewest rounds of their share; GPUs that stay over go to rows that are owed the most and could use them. Ties: by row
+    name.
     """
     out: dict[str, dict[GpuType, int]] = {row: {} for row in ideal}
     for t, there in gpus.items():
-        want = {r: min(ideal[r].get(t, 0.0) + deviation.get(r, {}).get(t, 0.0), largest[r]) for r in ideal}
-        for r, n in _of_type({r: w for r, w in want.items() if w > 0}, there, smallest).items():
+        want, rounds = dict[str, float](), dict[str, float]()
+        for r, of in ideal.items():
+            share, owed = of.get(t, 0.0), deviation.get(r, {}).get(t, 0.0)
+            want[r] = min(share + owed, largest[r])
+            # What it could not even use beside its share is owed by nobody, but for one gang.
+            rounds[r] = min(owed, max(largest[r] - share, 0.0) + smallest[r]) / max(share, 1e-9)
+        for r, n in _of_type({r: w for r, w in want.items() if w > 0}, rounds, there, smallest).items():
             if n:
                 out[r][t] = n
     return out
 
 
-def _of_type(want: Mapping[str, float], there: int, smallest: Mapping[str, int]) -> dict[str, int]:
+def _of_type(
+    want: Mapping[str, float], rounds: Mapping[str, float], there: int, smallest: Mapping[str, int]
+) -> dict[str, int]:
     """Whole GPUs by row of `there` of one type."""
     real = {r: math.floor(w + 0.5 + 1e-9) for r, w in want.items()}
     while sum(real.values()) > there:
-        most = min((r for r in real if real[r]), key=lambda r: (want[r] - real[r], r))
+        most = min((r for r in real if real[r]), key=lambda r: (round(want[r] - real[r], 9), rounds[r], r))
         real[most] -= 1
     real = {r: n if n >= smallest[r] else 0 for r, n in real.items()}
     while (left := there - sum(real.values())) > 0:
@@ -130,6 +138,23 @@ def _of_type(want: Mapping[str, float], there: int, smallest: Mapping[str, int])
         best = min(fits, key=lambda r: (-owed[r], r))
         real[best] += step[best]
     return real
+
+
+def fullest(sizes: Sequence[int], room: int, turn: bool = False) -> list[int]:
+    """Which gangs of these sizes leave least of `room` GPUs idle; of sets that leave as little, the one with the
+    earlier gangs. `turn`: the first that fits is one of them whatever it leaves."""
+    able = [i for i, size in enumerate(sizes) if size <= room]
+    chosen = able[:1] if turn else []
+    rest, room = able[len(chosen) :], room - sum(sizes[i] for i in chosen)
+    sums = [1]  #: of the last so many of the rest, as bits
+    for i in reversed(rest):
+        sums.append(sums[-1] | sums[-1] << sizes[i] & (1 << room + 1) - 1)
+    left = sums[-1].bit_length() - 1
+    for n, i in enumerate(rest):
+        if sizes[i] <= left and sums[-n - 2] >> left - sizes[i] & 1:
+            chosen.append(i)
+            left -= sizes[i]
+    return chosen
 
 
 def _plain(table: Table) -> dict[str, dict[str, float]]:

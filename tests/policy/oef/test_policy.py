@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+from random import Random
+
 import pytest
 
 from policy.decide import decide
 from policy.model import Code, Snapshot
+from policy.parts.rounding import fullest
 from policy.text.answer import to_json
 from policy.text.instance import parse
 from tests.policy.rounds import play
@@ -124,3 +128,41 @@ def test_no_gpus_or_no_jobs(policy: str) -> None:
     assert decide(empty, policy).allocation == {}
     down = parse("cluster: {nodes: [{name: n, gpu_type: v100, gpus: 4, health: down}]}\njobs: [{name: j, gpus: 1}]")
     assert decide(down, policy).allocation == {"j": {}}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("nodes", "sizes"), [({"a": 3, "b": 2}, (1, 3, 3, 1)), ({"a": 2, "b": 4}, (1, 2, 1)), ({"a": 4}, (3, 1, 1))]
+)
+def test_whose_share_is_all_that_it_can_use_runs_all_the_time_beside_gangs_that_leave_gaps(
+    policy: str, nodes: dict[str, int], sizes: tuple[int, ...]
+) -> None:
+    """What the gangs of one tenant cannot use of its share is owed to it, and used to be taken from the others."""
+    listed = ", ".join(f"{{name: {n}, gpu_type: g, gpus: {k}}}" for n, k in nodes.items())
+    jobs = ["{name: one, gpus: 1}", *(f"{{name: j{i}, tenant: many, gpus: {n}}}" for i, n in enumerate(sizes))]
+    got = play(parse(f"cluster: {{nodes: [{listed}]}}\njobs: [{', '.join(jobs)}]"), policy, 60, 300.0)
+    assert got.ran["one"] >= 0.95
+
+
+@BOTH
+def test_no_job_is_on_slow_gpus_beside_idle_fast_ones(policy: str) -> None:
+    """Of 3 fast GPUs owed, two jobs of one used two, and the gang of two went to slow ones."""
+    rates = "throughput: {slow: 1, fast: 3.5}"
+    jobs = [f"{{name: j{i}, tenant: t{i // 3}, gpus: {n}, {rates}}}" for i, n in enumerate((1, 1, 2, 2, 1))]
+    nodes = ", ".join(f"{{name: {t}{n}, gpu_type: {t}, gpus: {n}}}" for t, n in (("slow", 3), ("fast", 2), ("fast", 3)))
+    got = play(parse(f"cluster: {{nodes: [{nodes}]}}\njobs: [{', '.join(jobs)}]"), policy, 30, 300.0)
+    assert got.gpus["t0", "fast"] + got.gpus["t1", "fast"] == pytest.approx(5.0, abs=0.1)
+
+
+@pytest.mark.parametrize("turn", [False, True])
+def test_the_fullest_set_of_gangs_is_that_of_all_sets(turn: bool) -> None:
+    random = Random(7)
+    for _ in range(300):
+        sizes = [random.randint(1, 6) for _ in range(random.randint(0, 6))]
+        room = random.randint(0, 12)
+        sets = [c for n in range(len(sizes) + 1) for c in combinations(range(len(sizes)), n)]
+        first = next((i for i, size in enumerate(sizes) if size <= room), None)
+        fit = [c for c in sets if sum(sizes[i] for i in c) <= room and (not turn or first is None or first in c)]
+        most = max(sum(sizes[i] for i in c) for c in fit)
+        best = min((c for c in fit if sum(sizes[i] for i in c) == most), key=lambda c: [i not in c for i in range(6)])
+        assert fullest(sizes, room, turn) == list(best)
