@@ -31,6 +31,7 @@ def _decided(ledger: Ledger, pool: PoolRecord, event: Event, told: Decided) -> N
     for job, lease in (told.leases or {}).items():
         if (record := ledger.jobs.get(job)) is not None:
             record.leases = {node: list(times) for node, times in lease.items()}
+    ledger.touched.update(told.targets, told.leases or ())
 
 
 def _targeted(ledger: Ledger, event: Event, targets: Mapping[JobId, Allocation], policy: str) -> None:
