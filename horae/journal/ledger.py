@@ -367,13 +367,13 @@ class Ledger:
         self._resting -= self.touched
         for job in self.touched:
             record = self.jobs.get(job)
-            self._astir.pop(job, None)
-            if record is None or not record.live:
-                continue
-            if rests(record):
+            if record is not None and rests(record):
                 self._resting.add(job)
-            else:
+                self._astir.pop(job, None)
+            elif record is not None and record.live:
                 self._astir[job] = record
+            else:
+                self._astir.pop(job, None)
         self.touched.clear()
         self._in_line = tuple(sorted(self._astir.values(), key=LINE))
 
