@@ -108,14 +108,12 @@ def _caps(
     for tenant, learnt in ledger.pool(pool).caps.items():
         if learnt.until_s > view.now_s:
             found.setdefault(tenant, []).append(learnt.cap)
+    stated = {tenant: cap for tenant in tenants if (cap := view.config.cap(tenant)) is not None}
     settle_s = view.config.rounds.settle_s
-    for tenant in tenants:
-        cap = view.config.cap(tenant)
-        if cap is None:
-            continue
-        for record in ledger.astir(pool):
-            if record.tenant == tenant and record.id not in decided:
-                cap -= sum(occupies(record, view.now_s, settle_s).values())
+    for record in ledger.astir(pool) if stated else ():
+        if record.tenant in stated and record.id not in decided:
+            stated[record.tenant] -= sum(occupies(record, view.now_s, settle_s).values())
+    for tenant, cap in stated.items():
         found.setdefault(tenant, []).append(max(cap, 0))
     return {tenant: min(caps) for tenant, caps in found.items()}
 
