@@ -16,8 +16,10 @@ def strays(ledger: Ledger, observation: Observation) -> Counter[NodeName]:
     """GPUs that the cluster shows in the hands of jobs that the ledger has as ended: nobody else's yet."""
     held: Counter[NodeName] = Counter()
     for job in observation.jobs:
+        if not job.allocation:
+            continue
         record = ledger.jobs.get(job.id)
-        if job.allocation and record is not None and not record.live:
+        if record is not None and not record.live:
             held.update(job.allocation)
     return held
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
@@ -124,10 +124,15 @@ class _Required:
         return True
 
 
+def state_of(kind: type[Any]) -> tuple[Field[Any], ...]:
+    """The fields that make the value; those that are not compared only save work."""
+    return tuple(f for f in fields(kind) if f.compare)
+
+
 @cache
 def _defaults(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
     out = []
-    for f in fields(kind):
+    for f in state_of(kind):
         default: Any = _Required()
         if f.default is not MISSING:
             default = f.default

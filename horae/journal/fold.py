@@ -15,4 +15,7 @@ _FOLDS = {k: f for room in (life, people, jobs, shown, decisions, bidding) for k
 def fold(ledger: Ledger, event: Event) -> None:
     if event.at_s > ledger.at_s:  # noqa: PLR1730 - of a million events each asks: no call
         ledger.at_s = event.at_s
+    ledger.changes += 1
+    if event.job is not None:
+        ledger.touched.add(event.job)
     _FOLDS[event.kind](ledger, event, read(event))

@@ -6,8 +6,9 @@ of retries, the newest full decision) lives in the arbiter's memory instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field
@@ -238,6 +239,25 @@ class JobRecord:
         return min((limit for limit in limits if limit is not None), default=None)
 
 
+#: What is asked of a job, what it was given, and what a clock runs for; and the same of one that merely waits.
+_UNREST = attrgetter(
+    "shown", "ended", "released", "missing_since_s", "guessed", "cancel_why", "hold_why", "blocked", "cap", "aside",
+    "probe", "unused", "grant", "stop_asked_s",
+)  # fmt: skip
+_NO_UNREST = (True, None, False, None, False, None, None, None, None, None, None, None, None, None)
+
+
+def rests(record: JobRecord) -> bool:
+    """Whether it waits for a decision and for nothing else: it holds nothing and is to hold nothing, nothing is asked
+    of it, and no time that passes changes that. In a long queue nearly all do."""
+    if _UNREST(record) != _NO_UNREST or not (record.state is JobState.QUEUED or record.state is JobState.STOPPED):
+        return False
+    if record.allocation or record.holding or record.target or record.leases:
+        return False
+    limit_s = record.spec.time_limit_s
+    return limit_s is None or record.ran_s - record.limit_from_s < limit_s
+
+
 @dataclass(slots=True)
 class Avoid:
     gpus: Gpus
@@ -298,6 +318,10 @@ class Alert:
     since_wall_s: Seconds
 
 
+#: The order in which jobs were handed in.
+LINE = attrgetter("submitted_s", "id")
+
+
 @dataclass(slots=True)
 class Ledger:
     jobs: dict[JobId, JobRecord] = field(default_factory=dict)
@@ -312,10 +336,46 @@ class Ledger:
     stood_down: str | None = None
     spent: dict[str, dict[str, GpuSeconds]] = field(default_factory=dict)  #: by tenant and day (`spending.py`)
 
+    # what follows from the above, kept so as not to go through all jobs again: no state, and never written
+    changes: int = field(default=0, init=False, compare=False, repr=False)  #: events folded so far
+    touched: set[JobId] = field(default_factory=set, init=False, compare=False, repr=False)  #: not looked at since
+    _resting: set[JobId] = field(default_factory=set, init=False, compare=False, repr=False)
+    _astir: dict[JobId, JobRecord] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _in_line: tuple[JobRecord, ...] = field(default=(), init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.touched.update(self.jobs)
+
     def live(self, pool: str | None = None) -> Iterator[JobRecord]:
         return (
             r for r in self.jobs.values() if r.ended is None and not r.released and (pool is None or r.pool == pool)
         )
+
+    def astir(self, pool: str | None = None) -> Iterable[JobRecord]:
+        """The live jobs that do not merely rest, in the order in which they were handed in."""
+        self._look_at_touched()
+        return self._in_line if pool is None else [r for r in self._in_line if r.pool == pool]
+
+    def resting(self) -> Set[JobId]:
+        """The live jobs that do."""
+        self._look_at_touched()
+        return self._resting
+
+    def _look_at_touched(self) -> None:
+        if not self.touched:
+            return
+        self._resting -= self.touched
+        for job in self.touched:
+            record = self.jobs.get(job)
+            if record is not None and rests(record):
+                self._resting.add(job)
+                self._astir.pop(job, None)
+            elif record is not None and record.live:
+                self._astir[job] = record
+            else:
+                self._astir.pop(job, None)
+        self.touched.clear()
+        self._in_line = tuple(sorted(self._astir.values(), key=LINE))
 
     def named(self, word: str) -> JobId | None:
         """The job that people mean by its id, or by the cluster's own number, which the newest has; None: no such."""

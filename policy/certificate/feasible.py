@@ -90,11 +90,14 @@ def _joined(snapshot: Snapshot, used: Mapping[NodeName, int], kept: Mapping[Node
 def _above_caps(
     snapshot: Snapshot, allocation: Mapping[JobName, Allocation], holds: Mapping[str, int]
 ) -> Iterator[str]:
-    for tenant in snapshot.tenants:
-        has = holds.get(tenant.name, 0)
-        above = tenant.cap is not None and has > tenant.cap
-        if above and has > _kept(snapshot, allocation, tenant.name):
-            yield f"tenant {tenant.name} holds {has} GPUs, above its limit of {tenant.cap}"
+    above = {t.name: t.cap for t in snapshot.tenants if t.cap is not None and holds.get(t.name, 0) > t.cap}
+    kept = dict.fromkeys(above, 0)  #: by jobs that stay exactly as they are: a limit learnt later takes nothing away
+    for job in snapshot.jobs if above else ():
+        if job.tenant in above and allocation.get(job.name) == job.allocation:
+            kept[job.tenant] += job.held
+    for tenant, cap in above.items():
+        if holds[tenant] > kept[tenant]:
+            yield f"tenant {tenant} holds {holds[tenant]} GPUs, above its limit of {cap}"
 
 
 def _overfull(
@@ -208,13 +211,6 @@ def _memory(job: Job, gpus: Gpus) -> float:
     if job.shape is not None and job.shape.memory_per_node:
         return float(job.shape.memory_per_node)
     return float(gpus * (job.memory_per_gpu or 0))
-
-
-def _kept(snapshot: Snapshot, allocation: Mapping[JobName, Allocation], tenant: str) -> int:
-    """GPUs of the tenant's jobs that stay exactly as they are: a limit learnt later takes nothing away."""
-    return sum(
-        j.held for j in snapshot.jobs if j.tenant == tenant and j.held and allocation.get(j.name) == j.allocation
-    )
 
 
 def idle_but_wanted(

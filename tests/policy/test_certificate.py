@@ -48,6 +48,31 @@ def test_what_cannot_run(allocation: dict[str, Allocation], says: str) -> None:
         assert not certify(s, allocation).feasible
 
 
+class Walked(tuple[Job, ...]):
+    """Jobs that count how often somebody goes through them."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Job]:
+        Walked.walks += 1
+        return super().__iter__()
+
+
+def walks(tenants: int) -> int:
+    jobs = Walked(job(f"j{i}", 2, tenant=f"t{i}", allocation={f"n{i}": 2}) for i in range(tenants))
+    where = cluster(*(f"n{i} v 4" for i in range(tenants)))
+    s = replace(world(where, *jobs), jobs=jobs, tenants=tuple(Tenant(f"t{i}", cap=1) for i in range(tenants)))
+    Walked.walks = 0
+    assert list(violations(s, {j.name: j.allocation for j in jobs})) == [], "a limit learnt later takes nothing away"
+    wrong = list(violations(s, {j.name: {"n0" if j.name == "j1" else next(iter(j.allocation)): 2} for j in jobs}))
+    assert wrong == ["tenant t1 holds 2 GPUs, above its limit of 1"]
+    return Walked.walks
+
+
+def test_caps_are_looked_at_in_one_walk_however_many_tenants_are_above_theirs() -> None:
+    assert walks(20) == walks(5)
+
+
 def test_health_foreign_cpus_and_memory() -> None:
     y = job("y", (1, 8), allocation={"b": 1}, cpus_per_gpu=2.0, memory_per_gpu=10)
     nodes = (

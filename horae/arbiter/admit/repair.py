@@ -52,10 +52,6 @@ def repair(
     late = set(soon)  #: who has its GPUs when a gang stands, and those whose GPUs such a one is to leave
     used = _used(final)
     stepped_back = _step_back(order, final, used, held, capacity, vetoed, late)
-    again = _overflowing(used, capacity)
-    if again and stepped_back:  # stepping back to what is held may have filled a node that was settled before
-        fixed = vetoed | stepped_back.keys()
-        return _repeat(order, targets, held, capacity, fixed, frozenset(late), stay, place, stepped_back)
     fixed = vetoed | stepped_back.keys()
     overruled = _stay(order, final, {j: a for j, a in stay.items() if j not in fixed}, used, capacity)
     lost = [job for job in order if job in stepped_back and job not in late and not final[job] and targets.get(job)]
@@ -64,22 +60,6 @@ def repair(
         for job in lost:
             final[job] = offer(job, sum(targets[job].values()))
     return Fit(final, stepped_back, overruled)
-
-
-def _repeat(
-    order: Sequence[JobName],
-    targets: Mapping[JobName, Allocation],
-    held: Mapping[JobName, Allocation],
-    capacity: Mapping[NodeName, Gpus],
-    fixed: frozenset[JobName],
-    soon: frozenset[JobName],
-    stay: Mapping[JobName, Allocation],
-    place: Place,
-    stepped_back: Mapping[JobName, tuple[JobName, ...]],
-) -> Fit:
-    """Once more with those who stepped back as fixed as the vetoed: each pass fixes at least one more job."""
-    fit = repair(order, targets, held, capacity=capacity, vetoed=fixed, soon=soon, stay=stay, place=place)
-    return Fit(fit.targets, {**stepped_back, **fit.stepped_back}, fit.overruled)
 
 
 def _used(final: Mapping[JobName, Allocation]) -> Counter[NodeName]:
@@ -99,20 +79,31 @@ def _step_back(
     vetoed: frozenset[JobName],
     late: set[JobName],
 ) -> dict[JobName, tuple[JobName, ...]]:
-    """Whoever was to get what is not there keeps what it holds; `final`, `used` and `late` say so. Returns for each the
-    vetoed in whose favour it was."""
+    """Whoever was to get what is not there keeps what it holds; `final`, `used` and `late` say so. Returns for each
+    those who keep their GPUs, in whose favour it was."""
     stepped_back: dict[JobName, tuple[JobName, ...]] = {}
-    for node in sorted(used):
-        while used[node] > capacity.get(node, 0):
-            job = _who_steps_back(node, order, final, held, vetoed | stepped_back.keys())
-            if job is None:
-                break  # the cluster itself shrank; the plan waits for room
-            stepped_back[job] = tuple(j for j in order if j in vetoed and node in held.get(j, EMPTY))
-            if any(node in held.get(j, EMPTY) for j in late):
-                late.add(job)
-            used.subtract(final[job])
-            final[job] = held.get(job, EMPTY)
-            used.update(final[job])
+    holders = _by_node(order, held)
+    # By the order alone: by what jobs hold, those who move would take turns from round to round. And who changes is
+    # stopped first, and then gets nothing that it could not start on.
+    takers = _by_node([job for job in order if final[job] != held.get(job, EMPTY)], final)
+    keep, settled = set(vetoed), False
+    while not settled:  # stepping back to what is held may fill a node that was settled before; each pass fixes a job
+        back: dict[JobName, tuple[JobName, ...]] = {}
+        for node in sorted(used):
+            there, gain = holders.get(node, []), takers.get(node, [])
+            while gain and used[node] > capacity.get(node, 0):  # without takers the cluster itself shrank
+                job = gain.pop()
+                if job in keep or job in back:
+                    continue
+                back[job] = tuple(other for other in there if other in keep)
+                if not late.isdisjoint(there):
+                    late.add(job)
+                used.subtract(final[job])
+                final[job] = held.get(job, EMPTY)
+                used.update(final[job])
+        stepped_back.update(back)
+        keep.update(back)
+        settled = not back or not _overflowing(used, capacity)
     return stepped_back
 
 
@@ -120,24 +111,14 @@ def _overflowing(used: Mapping[NodeName, Gpus], capacity: Mapping[NodeName, Gpus
     return any(gpus > capacity.get(node, 0) for node, gpus in used.items())
 
 
-def _who_steps_back(
-    node: NodeName,
-    order: Sequence[JobName],
-    final: Mapping[JobName, Allocation],
-    held: Mapping[JobName, Allocation],
-    fixed: frozenset[JobName],
-) -> JobName | None:
-    """By the order alone: by what jobs hold, those who move would take turns from round to round."""
-    gains = (
-        j for j in reversed(order) if j not in fixed and final[j].get(node, 0) > _sure(j, final, held).get(node, 0)
-    )
-    return next(gains, None)
-
-
-def _sure(job: JobName, final: Mapping[JobName, Allocation], held: Mapping[JobName, Allocation]) -> Allocation:
-    """What it has without a start: who changes is stopped first, and then gets nothing that it could not start on."""
-    has = held.get(job, EMPTY)
-    return has if final[job] == has else EMPTY
+def _by_node(order: Sequence[JobName], of: Mapping[JobName, Allocation]) -> dict[NodeName, list[JobName]]:
+    """Who has GPUs there, in order."""
+    out: dict[NodeName, list[JobName]] = {}
+    for job in order:
+        for node, gpus in of.get(job, EMPTY).items():
+            if gpus > 0:
+                out.setdefault(node, []).append(job)
+    return out
 
 
 def _stay(
@@ -152,13 +133,13 @@ def _stay(
     for job in order:
         if job not in stay:
             continue
-        others = used.copy()
-        others.subtract(final[job])
-        others.update(stay[job])
-        if all(others[node] <= capacity.get(node, 0) for node in stay[job]):
+        goes = final[job]
+        used.subtract(goes)
+        used.update(stay[job])
+        if all(used[node] <= capacity.get(node, 0) for node in stay[job]):
             final[job] = stay[job]
-            used.clear()
-            used.update(others)
         else:
             overruled.add(job)
+            used.subtract(stay[job])
+            used.update(goes)
     return frozenset(overruled)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 from horae.arbiter.decide.album import Album, SnapshotSources
 from horae.arbiter.standing import decidable, keeps_to_itself, occupies, stands_elsewhere
 from horae.config import Pool
 from horae.journal import JobRecord, Ledger, PoolRecord
+from horae.journal.ledger import LINE
 from horae.port import JobId
 from policy import catalogue
 from policy.model import (
@@ -75,7 +75,7 @@ def picture_of_the_fit(
             for record in ledger.live(pool.name)
             if decidable(record, config, now_s, unseen=unseen) and not stands_elsewhere(record, known)
         ),
-        key=_LINE,
+        key=LINE,
     )
     album = album if album is not None else Album()
     album.open(view, types, known)
@@ -108,20 +108,14 @@ def _caps(
     for tenant, learnt in ledger.pool(pool).caps.items():
         if learnt.until_s > view.now_s:
             found.setdefault(tenant, []).append(learnt.cap)
+    stated = {tenant: cap for tenant in tenants if (cap := view.config.cap(tenant)) is not None}
     settle_s = view.config.rounds.settle_s
-    for tenant in tenants:
-        cap = view.config.cap(tenant)
-        if cap is None:
-            continue
-        for record in ledger.live(pool):
-            if record.tenant == tenant and record.id not in decided:
-                cap -= sum(occupies(record, view.now_s, settle_s).values())
+    for record in ledger.astir(pool) if stated else ():
+        if record.tenant in stated and record.id not in decided:
+            stated[record.tenant] -= sum(occupies(record, view.now_s, settle_s).values())
+    for tenant, cap in stated.items():
         found.setdefault(tenant, []).append(max(cap, 0))
     return {tenant: min(caps) for tenant, caps in found.items()}
-
-
-#: The order in which jobs were handed in.
-_LINE = attrgetter("submitted_s", "id")
 
 
 def _quotas(
@@ -166,7 +160,7 @@ def _nodes(
 ) -> tuple[Node, ...]:
     """The pool's nodes, with what those hold there that are not decided about as foreign use."""
     taken: Counter[NodeName] = Counter(view.strays)
-    for record in ledger.live():
+    for record in ledger.astir():
         if record.id not in decided:
             taken.update(occupies(record, view.now_s, view.config.rounds.settle_s))
     for name, avoid in books.avoid.items():

@@ -36,6 +36,7 @@ class Actions:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._reasons: dict[JobId, str] = {}
+        self._all_told: dict[str, int] = {}  #: by pool, the ledger's `changes` when every reason was told
         self._types: dict[str, GpuType] = {}
         self._reordered: dict[str, tuple[int, Seconds]] = {}  #: by pool, times that a lost order was repeated, and when
 
@@ -44,7 +45,7 @@ class Actions:
         acting = {p.name for p in self._config.pools if mode_of(ledger, p).acts and not releasing(ledger, p.name)}
         return [
             Do(Verb.SUBMIT, r.id, spec=r.spec)
-            for r in ledger.live()
+            for r in ledger.astir()
             if (not r.shown or r.missing_since_s is not None)
             and not r.adopted
             and r.pool in acting
@@ -122,12 +123,16 @@ class Actions:
 
     def _tell(self, ledger: Ledger, pool: str) -> list[Op]:
         ops: list[Op] = []
+        if self._all_told.get(pool) == ledger.changes:
+            return ops
         for record in ledger.live(pool):
             if len(ops) == REASONS_A_ROUND:
                 break
             if record.shown and record.reason is not None and self._reasons.get(record.id) != record.reason["code"]:
                 self._reasons[record.id] = record.reason["code"]
                 ops.append(SetReason(record.id, record.reason["text"]))
+        else:
+            self._all_told[pool] = ledger.changes
         for job in [job for job in self._reasons if job not in ledger.jobs]:
             del self._reasons[job]
         return ops

@@ -45,7 +45,7 @@ def _stated(config: Config, observation: Observation, now_s: Seconds, wall_s: Se
 
 
 def _ahead_s(ledger: Ledger, config: Config, node: NodeName) -> Seconds:
-    graces = [r.spec.grace_s for r in ledger.live() if node in r.allocation and movable(r)]
+    graces = [r.spec.grace_s for r in ledger.astir() if node in r.allocation and movable(r)]
     return max([config.guards.leave_ahead_s, *(grace_s + 2 * config.rounds.tick_s for grace_s in graces)])
 
 

@@ -47,7 +47,7 @@ def standings(ledger: Ledger, config: Config, now_s: Seconds, wall_s: Seconds) -
         return {}
     periods = {name: bounds_of(budget.period, wall_s) for name, budget in stated.items()}
     used = {name: since(ledger.spent, name, int(begin_s // DAY_S)) for name, (begin_s, _) in periods.items()}
-    for record in ledger.live():
+    for record in ledger.astir():
         if record.tenant in used and record.holding:
             from_s = max(wall_s - max(now_s - record.charged_s, 0.0), periods[record.tenant][0])
             used[record.tenant] += sum(record.holding.values()) * sum(s for _, s in by_day(from_s, wall_s))

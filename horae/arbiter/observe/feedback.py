@@ -24,10 +24,11 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
     said already."""
     drafts: list[Draft] = []
     rounds = config.rounds
-    for record in ledger.live():
+    for job in [job for job in told if (was := ledger.jobs.get(job)) is None or was.blocked is None]:
+        del told[job]
+    for record in ledger.astir():
         block = record.blocked
         if block is None:
-            told.pop(record.id, None)
             continue
         if now_s - block.since_s < rounds.blocked_s or told.get(record.id) == block.since_s:
             continue
@@ -36,8 +37,8 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
             alone, cap = block.alone, block.cap
             if cap is None:
                 cap = _tried_next(ledger, record, alone)
-            job, until_s = record.id if alone else None, now_s + rounds.feedback_s
-            drafts.append(events.Capped(record.pool, record.tenant, cap, until_s, block.text, job, job is not None))
+            alone_id, until_s = record.id if alone else None, now_s + rounds.feedback_s
+            drafts.append(events.Capped(record.pool, record.tenant, cap, until_s, block.text, alone_id, alone))
         elif record.grant is not None and block.kind is not BlockKind.ASIDE:
             drafts += [
                 events.Avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block.text)
@@ -60,7 +61,7 @@ def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:
     turn with the whole limit before it.
     """
     drafts: list[Draft] = []
-    for record in ledger.live():
+    for record in ledger.astir():
         limit_s = record.spec.time_limit_s
         if limit_s is None or record.cancel_why is not None or record.ran_at(now_s) - record.limit_from_s < limit_s:
             continue
@@ -89,7 +90,7 @@ def _true(word: object) -> bool:
 def gone(ledger: Ledger, config: Config, now_s: Seconds, *, owns_submission: bool) -> list[Draft]:
     """Jobs that end without the cluster's word: cancelled before it knew them, or forgotten by it."""
     drafts: list[Draft] = []
-    for record in ledger.live():
+    for record in ledger.astir():
         sent_s = record.submit_sent_s  # it may still be on its way
         on_its_way = sent_s is not None and now_s - sent_s < config.rounds.settle_s
         if record.cancel_why is not None and not record.shown and not on_its_way:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from horae.config import Config
 from horae.elastic import protocol
 from horae.journal import Draft, JobRecord, Ledger, events
-from horae.journal.ledger import Obstacle
+from horae.journal.ledger import LINE, Obstacle
 from horae.port import CheckpointMark, JobId, JobState, Observation, ObservedJob
 from horae.spec import JobSpec
 from policy.model import GpuRange, Gpus, GpuType, NodeName, Seconds
@@ -44,11 +44,11 @@ def notice(
     """Events for everything that changed. `eyes` is brought up to date."""
     types = {node.name: node.gpu_type for node in observation.nodes}
     drafts: list[Draft] = []
-    shown = set()
+    shown, seen = {job.id for job in observation.jobs}, last.seen
+    for back in last.missed.keys() & shown:
+        del last.missed[back]
     for job in observation.jobs:
-        shown.add(job.id)
-        last.missed.pop(job.id, None)
-        if last.seen.get(job.id) == job:
+        if seen.get(job.id) == job:
             continue
         record = ledger.jobs.get(job.id)
         if record is None:
@@ -250,8 +250,9 @@ def _app(spec: JobSpec, job: JobId) -> str:
 def _missing(ledger: Ledger, shown: set[JobId], last: LastSeen, config: Config, now_s: Seconds) -> list[Draft]:
     """Jobs that the cluster had shown and does not any more. One look may err: it must stay so for a while."""
     drafts: list[Draft] = []
-    for record in ledger.jobs.values():
-        if record.id in shown or not record.live or not record.shown or record.missing_since_s is not None:
+    unseen = [ledger.jobs[job] for job in ledger.resting() - shown]
+    for record in sorted((*ledger.astir(), *unseen), key=LINE):
+        if record.id in shown or not record.shown or record.missing_since_s is not None:
             continue
         since_s = last.missed.setdefault(record.id, now_s)
         if now_s - since_s >= config.rounds.settle_s:
@@ -259,6 +260,6 @@ def _missing(ledger: Ledger, shown: set[JobId], last: LastSeen, config: Config, 
             drafts.append(events.Missing(record.id))
     for gone in [job for job in last.missed if job not in ledger.jobs]:
         del last.missed[gone]
-    for gone in [job for job in last.seen if job not in shown and job not in last.missed]:
+    for gone in last.seen.keys() - shown - last.missed.keys():
         del last.seen[gone]
     return drafts

@@ -69,9 +69,11 @@ class UnusedWatch:
         """What is to be said or taken back now. `read_s`: when each log was last read, on the cluster's clock."""
         drafts: list[Draft] = []
         running = {}
-        for job in observation.jobs:
+        for job in observation.jobs if config.unused.after_s else ():
+            if job.state is not JobState.RUNNING:
+                continue
             record = ledger.jobs.get(job.id)
-            if config.unused.after_s and record is not None and _counts(record, job):
+            if record is not None and _counts(record, job):
                 unread_s = observation.now_s - read_s.get(job.id, math.inf)  # below zero: never, or its clock was set
                 heard_s = now_s - unread_s if unread_s >= 0 else None
                 watched = running[job.id] = self._seen(record, job, config, now_s, fresh.get(job.id), heard_s)
@@ -107,7 +109,6 @@ def _counts(record: JobRecord, job: ObservedJob) -> bool:
     return (
         record.live
         and not record.guessed
-        and job.state is JobState.RUNNING
         and record.state is JobState.RUNNING
         and bool(job.allocation)
         and record.stop_asked_s is None
@@ -157,7 +158,7 @@ def _reclaimed(ledger: Ledger, config: Config, now_s: Seconds) -> list[Draft]:
     for pool in config.pools:
         if pool.reclaim_unused_s is None or mode_of(ledger, pool) is not Mode.ENFORCE:
             continue
-        for record in ledger.live(pool.name):
+        for record in ledger.astir(pool.name):
             known = record.unused
             if known is not None and _may_be_taken(record, known) and now_s - known.since_s >= pool.reclaim_unused_s:
                 drafts.append(events.JobHeld(record.id, UNUSED, text(record, now_s)))

@@ -64,8 +64,7 @@ def prepare(core: Core, specs: Sequence[JobSpec], caller: Requester) -> DryRun:
     assert pool is not None
     first, now_s = core.ledger.next_id, core.now_s()
     records = tuple(_record(str(first + i), spec, pool, now_s + i * 1e-6) for i, spec in enumerate(found))
-    only = Ledger()
-    only.jobs.update((record.id, record) for record in records)
+    only = Ledger({record.id: record for record in records})
     new, unfit = picture_of_the_fit(only, pool, view)
     without = ask(core.ledger, pool, view, core.apps)
     snapshot = without.snapshot

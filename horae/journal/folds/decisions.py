@@ -31,6 +31,7 @@ def _decided(ledger: Ledger, pool: PoolRecord, event: Event, told: Decided) -> N
     for job, lease in (told.leases or {}).items():
         if (record := ledger.jobs.get(job)) is not None:
             record.leases = {node: list(times) for node, times in lease.items()}
+    ledger.touched.update(told.leases or ())
 
 
 def _targeted(ledger: Ledger, event: Event, targets: Mapping[JobId, Allocation], policy: str) -> None:
@@ -41,6 +42,8 @@ def _targeted(ledger: Ledger, event: Event, targets: Mapping[JobId, Allocation],
     for job, target in targets.items():
         if (record := ledger.jobs.get(job)) is None:
             continue
+        if target or record.target:
+            ledger.touched.add(job)
         record.target = dict(target)
         held, to = holds.get(job, 0), totals[job]
         if to < held:

@@ -82,6 +82,7 @@ def _reopened(ledger: Ledger, record: JobRecord, event: Event, _told: Reopened) 
 
 @FOLDS.on(Forgotten)
 def _forgotten(ledger: Ledger, event: Event, told: Forgotten) -> None:
+    ledger.touched.update(told.jobs)
     for job in told.jobs:
         record = ledger.jobs.pop(job, None)
         if record is not None and record.live:

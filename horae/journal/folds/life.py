@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horae.journal.codec import restore
+from horae.journal.codec import restore, state_of
 from horae.journal.events import Alerted, Claimed, Cleared, ClockStepped, Compacted, Opened, Recovered, StoodDown
 from horae.journal.folds.table import Folds
 from horae.journal.form import Event
@@ -53,6 +53,7 @@ def _clock_stepped(_ledger: Ledger, _event: Event, _told: ClockStepped) -> None:
 
 @FOLDS.on(Compacted)
 def _compacted(ledger: Ledger, _event: Event, told: Compacted) -> None:
-    stored = restore(Ledger, told.ledger)
-    for name in Ledger.__slots__:
-        setattr(ledger, name, getattr(stored, name))
+    stored, before = restore(Ledger, told.ledger), ledger.jobs.keys()
+    for field in state_of(Ledger):
+        setattr(ledger, field.name, getattr(stored, field.name))
+    ledger.touched.update(before, ledger.jobs)

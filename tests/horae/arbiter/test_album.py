@@ -23,6 +23,7 @@ from horae.arbiter.decide.pickling import dumps, loads
 from horae.arbiter.decide.policy_runner import Question
 from horae.arbiter.decide.snapshot import picture, picture_of_the_fit
 from horae.arbiter.execute import positions
+from horae.journal import ledger as ledgers
 from horae.journal import quiet as quieting
 from horae.journal.ledger import LeftOut, Obstacle
 from horae.journal.measured import Measurement
@@ -117,9 +118,12 @@ def test_a_plan_is_what_it_would_be_with_all_jobs(tmp_path: Path, seed: int, mon
         if view is None:
             continue
         _, few = positions.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
-        monkeypatch.setattr(positions, "_at_rest", lambda _record, _ours: False)
-        board, whole = positions.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
-        monkeypatch.setattr(positions, "_at_rest", left_out)
+        with monkeypatch.context() as all_jobs:
+            all_jobs.setattr(positions, "_at_rest", lambda _record, _ours: False)
+            all_jobs.setattr(ledgers, "rests", lambda _record: False)
+            ledger.touched.update(ledger.jobs)
+            board, whole = positions.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
+        ledger.touched.update(ledger.jobs)
         assert few == whole
         for position in board.positions:
             if left_out(ledger.jobs[position.job], site.world.nodes):
@@ -133,6 +137,7 @@ def test_who_leaves_by_itself_is_waited_for_though_it_has_what_it_is_to_have(tmp
     site.until(leaves, JobState.RUNNING)
     site.run(3)
     site.job(waits).target = {"n1": 4}
+    site.core.ledger.touched.add(waits)
     assert site.core.view is not None
 
     def waited_for() -> set[str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from random import Random
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,3 +102,41 @@ def test_who_lost_its_place_to_a_gang_that_only_has_to_stand_first_waits_and_so_
     assert fit.targets == {"forms": {"a": 4}, "runs": {"b": 2}, "other": {}, "new": {}, "last": {"c": 2}}
     vetoed = frozenset({"forms"})
     assert repair(order, targets, held, capacity=NODES, vetoed=vetoed, place=place).targets["new"] == {"z": 4}
+
+
+def test_all_who_lost_their_places_are_offered_others_however_they_did() -> None:
+    """One that stays sends a mover back, and that sends a third away: not only the third is offered what is free."""
+    held: dict[str, Allocation] = {"mover": {"a": 1}, "v": {"b": 1}, "u": {"c": 1}}
+    targets: dict[str, Allocation] = {"third": {"a": 1}, "mover": {"b": 1}, "new": {"c": 1}, "v": {}, "u": {}}
+    offered = []
+
+    def place(_settled: Mapping[str, Allocation]) -> Offer:
+        return lambda job, gpus: offered.append((job, gpus)) or {}  # type: ignore[func-returns-value]
+
+    order = ["third", "mover", "new", "v", "u"]
+    nodes = {"a": 1, "b": 1, "c": 1}
+    fit = repair(order, targets, held, capacity=nodes, vetoed=frozenset({"v", "u"}), place=place)
+    assert fit.stepped_back == {"mover": ("v",), "new": ("u",), "third": ("mover",)}
+    assert offered == [("third", 1), ("new", 1)]
+
+
+class Counted(dict[str, Allocation]):
+    """Allocations that count how often somebody looks at one."""
+
+    looks = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("kept", [2, 50])
+def test_each_job_is_looked_at_a_few_times_however_many_are_vetoed(kept: int) -> None:
+    jobs = 2000
+    order, nodes = [f"j{i}" for i in range(jobs)], {f"n{i}": 8 for i in range(jobs // 8)}
+    held = Counted({job: {f"n{i // 8}": 1} for i, job in enumerate(order)})
+    changed = Random(1).sample(order, jobs)
+    targets = {job: held[other] for job, other in zip(order, changed, strict=True)}
+    fit = repair(order, targets, held, capacity=nodes, vetoed=frozenset(order[::kept]))
+    assert len(fit.stepped_back) > jobs // 4
+    assert held.looks < 10 * jobs

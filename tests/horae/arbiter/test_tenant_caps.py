@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from horae.arbiter.round import question
 from horae.config import parse
+from horae.journal import JobRecord, Ledger
 from horae.port import JobState
 from horae.views import jobs
 from horae.views.watch import explained
 from policy.decide import decide
 from policy.model import BadInput, Node
-from tests.horae.arbiter.site import ANN, BEN, Site, spec
+from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
 
 
 def site_with(folder: Path, cap: int) -> Site:
@@ -65,6 +67,27 @@ def test_what_is_being_cancelled_counts_until_it_has_gone(tmp_path: Path) -> Non
     (ann,) = question(site.core.ledger, site.config.pools[0], site.core.view).snapshot.tenants
     assert ann.cap == 1
     site.until(comes, JobState.RUNNING)
+
+
+@pytest.mark.parametrize("tenants", [2, 20])
+def test_all_caps_are_found_in_one_walk_through_the_jobs(
+    tmp_path: Path, tenants: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t{i}" for i in range(tenants)]
+    site = Site(tmp_path, policy=decide, tenants=[{"name": name, "cap": 1} for name in names])
+    site.commands.submit([spec(name, owner=name, tenant=name) for name in names], ROOT)
+    site.run(2)
+    assert site.core.view is not None
+    walks, astir = list[str | None](), Ledger.astir
+
+    def counted(ledger: Ledger, pool: str | None = None) -> Iterable[JobRecord]:
+        walks.append(pool)
+        return astir(ledger, pool)
+
+    monkeypatch.setattr(Ledger, "astir", counted)
+    found = question(site.core.ledger, site.config.pools[0], site.core.view).snapshot.tenants
+    assert [(tenant.name, tenant.cap) for tenant in found] == [(name, 1) for name in sorted(names)]
+    assert len(walks) == 2  # for the caps, and for what others hold of the nodes
 
 
 def test_it_is_a_number_of_gpus() -> None:
