@@ -49,8 +49,13 @@ def _unplaced(word: str) -> str:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """With `-dirty` where anything but results and the pages that show them differs from it."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":/!benchmarks/results", ":/!docs")
+    return (_git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _version(name: str) -> str:

@@ -133,6 +133,7 @@ def simulate(
     from horae.cli.decide import options_of
     from horae.sim import results
     from horae.sim.plans import Plan
+    from horae.sim.traces.writing import writable
 
     plan = Plan(
         trace=trace,
@@ -151,6 +152,7 @@ def simulate(
         lies=tuple(lie or ()),
         stragglers=stragglers,
     )
+    writable(jobs_out, "--jobs-out", plan.files())
     started, misfortune = time.perf_counter(), None
     if faults is None and broken is None:
         outcome, bad = plan.run()

@@ -46,6 +46,7 @@ def describe(
     """
     from horae.sim.traces import describing
 
+    _said_where(False, out, trace)
     columns, lines, aside = _columns(trace, form, skip_bad)
     skipped = {**aside, **({"malformed": len(lines.malformed)} if lines.malformed else {})}
     found = describing.describe(columns, skipped)
@@ -65,7 +66,7 @@ def sample(
     """Draw N rows without replacement: unchanged, in their order, under the same header."""
     from horae.sim.traces.drawing import sample as draw
 
-    _said_where(as_json, out)
+    _said_where(as_json, out, trace)
     text, lines = draw(trace, form, rows, seed, skip_bad=skip_bad)
     _tell(lines)
     _write([text], out)
@@ -88,7 +89,7 @@ def scale(
     """
     from horae.sim.traces.drawing import scale as draw
 
-    _said_where(as_json, out)
+    _said_where(as_json, out, trace)
     text, lines = draw(trace, form, factor, seed, skip_bad=skip_bad)
     _tell(lines)
     _write(text, out)
@@ -112,6 +113,7 @@ def fit(
     """
     from horae.sim.traces import fitting, writing
 
+    _said_where(as_json and jobs is not None, out, trace)
     columns, _, _ = _columns(trace, form, skip_bad)
     if len(columns.submitted) < 2:
         raise BadInput("a trace of fewer than two jobs has no rate", where=str(trace), remedy="give a longer one")
@@ -134,8 +136,12 @@ def _columns(trace: Path, form: str, skip_bad: bool) -> tuple[Any, TraceLines, d
     return columns, lines, dict(found.left_aside)
 
 
-def _said_where(as_json: bool, out: Path | None) -> None:
-    if as_json and out is None:
+def _said_where(needed: bool, out: Path | None, trace: Path) -> None:
+    """Before the work. `needed`: standard output is for JSON."""
+    from horae.sim.traces.writing import writable
+
+    writable(out, "--out", [trace])
+    if needed and out is None:
         raise typer.BadParameter("the rows go to standard output: say --out FILE", param_hint="--json")
 
 

@@ -72,6 +72,7 @@ def what_if(
     Or ask the arbiter's own journal, beside the living arbiter: after a week of `mode: observe`, `--from-journal
     --since 7d` says what enforcing would have done.
     """
+    from horae.sim.traces.writing import writable
     from horae.sim.whatif import answer as of
     from horae.sim.whatif.answer import WhatIf
     from horae.sim.whatif.replay import Assumption
@@ -83,6 +84,7 @@ def what_if(
         _of_journals_only({"STATE": where, "--since": since})
     elif skip_bad:
         raise typer.BadParameter("a journal is whole or refused", param_hint="--skip-bad")
+    writable(html, "--html", [from_sacct] if from_sacct is not None else ())
     names = tuple(catalogue.named(name.strip()).name for name in policies.split(",") if name.strip())
     there = None
     if cluster is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from horae.sim.traces.model import USUAL, TraceJob
+from policy.model import BadInput
 
 
 def written(job: TraceJob) -> list[str]:
@@ -49,6 +50,19 @@ def line(cells: list[str]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(cells)
     return out.getvalue()
+
+
+def writable(path: Path | None, field: str, read: Iterable[Path]) -> None:
+    """Raises BadInput where an answer could not be written in the end, or would replace a file that is `read`."""
+    if path is None or (path.exists() and not (path.is_file() or path.is_dir())):
+        return
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else "is in a folder that there is not"
+        raise BadInput(what, field=field, value=path, remedy="name a file")
+    if path.exists() and any(one.exists() and path.samefile(one) for one in read):
+        raise BadInput(
+            "is the file that is read, which it would replace", field=field, value=path, remedy="name another"
+        )
 
 
 def to_file(path: Path, text: Iterable[str]) -> None:

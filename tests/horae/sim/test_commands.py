@@ -99,6 +99,32 @@ def test_rows_that_contradict_their_app_are_left_out(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("simulate", "{}", *CLUSTER, "--policy", "fifo", "--jobs-out"),
+        ("trace", "scale", "{}", "2", "--out"),
+        ("trace", "sample", "{}", "1", "--out"),
+        ("trace", "describe", "{}", "--out"),
+        ("trace", "fit", "{}", "--jobs", "9", "--out"),
+        ("what-if", "--from-sacct", "{}", "--html"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_an_answer_never_replaces_what_was_asked_about(
+    words: tuple[str, ...], trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is anything worked out that could not be written: told before, not after it."""
+    words = tuple(word.format(trace) for word in words)
+    here = Path(trace).parent
+    (here / "link.csv").symlink_to(trace)
+    places = {trace: "is read", str(here / "link.csv"): "is read", str(here): "folder", str(here / "a" / "b"): "folder"}
+    for out, told in places.items():
+        code, _, err = said(capsys, *words, out)
+        assert (code, told in err, words[-1] in err) == (3, True, True), err
+    assert Path(trace).read_text() == JOBS
+
+
+@pytest.mark.parametrize(
     "text",
     ["submitted;duration;gpus\n0;1;1\n", "submitted,duration,gpus\n0,1\0,1\n", JOBS + "d,30,1", JOBS + "d,5,1,1\n"],
 )
