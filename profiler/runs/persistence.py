@@ -22,11 +22,12 @@ from profiler.rules.templates import ORIGIN, Columns
 from profiler.runs.learner import Learner
 from profiler.runs.open_run import Facts, Open, Start
 from profiler.runs.reader import LogReader
+from profiler.runs.records import Records
 from profiler.runs.run_reader import Runs
 from profiler.runs.series import RECENT, SAME, Series
 from profiler.text.terminal import Terminal
 
-VERSION = 4
+VERSION = 5
 _ROW = tuple(s for s in Row.__slots__ if s not in ("plan", "groups"))
 _POINT_DEFAULTS = {f.name: f.default for f in fields(Point)}
 
@@ -51,6 +52,7 @@ def dump(reader: LogReader) -> dict[str, Any]:
         "terminal": reader.terminal.to_json(),
         "table": None if reader.table is None else reader.table.head,
         "bare": reader.bare.to_json(),
+        "records": reader.records.to_json(),
         "runs": _runs(reader.runs_read, plans),
         "learner": reader.learner.to_json(),
         "learnt": _runs(reader.learner.runs, plans),
@@ -68,6 +70,7 @@ def load(state: Mapping[str, Any], book: RuleBook) -> LogReader:
         reader.terminal = Terminal.from_json(state["terminal"])
         reader.table = None if state["table"] is None else tables.head(state["table"])
         reader.bare = tables.Bare.from_json(state["bare"])
+        reader.records = Records.from_json(state["records"], book)
         plans = [_plan(p, book) for p in state["plans"]]
         reader.runs_read = _load_runs(state["runs"], plans)
         reader.learner = Learner.from_json(state["learner"], _load_runs(state["learnt"], plans))

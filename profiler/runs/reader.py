@@ -19,6 +19,7 @@ from profiler.rules.plan import Plan
 from profiler.rules.shapes import Shape, Shapes
 from profiler.runs.between import without_evaluations
 from profiler.runs.learner import Learner
+from profiler.runs.records import Records
 from profiler.runs.run_reader import MAX_POINTS, Runs
 from profiler.runs.sane import counting, is_list, is_silent
 from profiler.runs.series import Line
@@ -91,6 +92,7 @@ class LogReader:
         self.bytes = 0
         self.table: tables.Table | None = None
         self.bare = tables.Bare()
+        self.records = Records(book)
         self.learner = Learner(limit)
         self._rows: list[tuple[re.Pattern[str], Plan]] = []
         self._shapes = Shapes(book)
@@ -109,9 +111,12 @@ class LogReader:
             block = self.terminal.block
             if block is not None and envelope.wrapped(block):
                 block = None
-            self._shapes.block(block)
             if block is None:
-                states = [(number, envelope.plain(raw), redrawn) for number, raw, redrawn in states]
+                states = _plain(states)
+            if self.records.concerns(block):
+                written, states = states, self.records.joined(states)
+                block = block if states is written else None
+            self._shapes.block(block)
             self._read(states)
             if self.learner.open and self.runs_read.has_loss:
                 self.learner.close()
@@ -123,8 +128,8 @@ class LogReader:
             return self._told()
         probe = self._copy()
         number, raw, _ = rest[-1]
-        probe._read([(n, envelope.plain(r), redrawn) for n, r, redrawn in rest[:-1]])
-        probe._read([(number, probe._trusted(envelope.plain(raw)), False)])
+        probe._read(probe.records.joined(_plain(rest[:-1])))
+        probe._read(probe.records.joined([(number, probe._trusted(envelope.plain(raw)), False)]))
         return probe._told()
 
     def _told(self) -> list[Run]:
@@ -145,6 +150,7 @@ class LogReader:
         new.runs_read = self.runs_read.copy()
         new.table, new._shapes, new._rows = self.table, self._shapes, list(self._rows)
         new.bare = tables.Bare.from_json(self.bare.to_json())
+        new.records = Records.from_json(self.records.to_json(), self.book)
         new.learner = self.learner.copy()
         self._shapes.block(None)
         return new
@@ -309,6 +315,10 @@ class LogReader:
         if "." not in before[-1]:
             whole = len(groups[-1]) >= len(before[-1])
         return raw if whole else raw[: len(text[: end.start()].encode())]
+
+
+def _plain(states: list[State]) -> list[State]:
+    return [(number, envelope.plain(raw), redrawn) for number, raw, redrawn in states]
 
 
 def _behind_point(number: str) -> int:
