@@ -207,7 +207,9 @@ def _running(
         memo = replace(memo, launches=0)
     if ours and row.preempt_s and not memo.stop and not stays(row):  # else its end is Slurm's own
         memo = replace(memo, stop=Stop(now_s, max(row.preempt_s - now_s, 1.0), row.restarts))
-    return (JobState.RUNNING, memo, ()) if memo.stop is None else _to_leave(row, memo, memo.stop, now_s)
+    if memo.stop is None:
+        return JobState.RUNNING, memo, ()
+    return _to_leave(row, memo, memo.stop, now_s)
 
 
 def _to_leave(row: JobRow, memo: Memo, stop: Stop, now_s: float) -> tuple[JobState, Memo, tuple[Step, ...]]:
@@ -221,8 +223,11 @@ def _to_leave(row: JobRow, memo: Memo, stop: Stop, now_s: float) -> tuple[JobSta
             return JobState.STOPPING, memo, ()
         step = Step("its time to checkpoint is over", (requeue_hold(row.id),))
         return JobState.STOPPING, replace(memo, stop=replace(stop, forced=True, signalled_s=now_s)), (step,)
-    due = stop.signalled_s == 0 or now_s >= stop.signalled_s + max(2.0, stop.grace_s / 4)
-    return JobState.STOPPING, memo, (Step("asked to checkpoint and leave", ask=True),) if due else ()
+    again_s = stop.signalled_s + max(2.0, stop.grace_s / 4)
+    if stop.signalled_s and now_s < again_s:
+        return JobState.STOPPING, memo, ()
+    step = Step("asked to checkpoint and leave", ask=True)
+    return JobState.STOPPING, memo, (step,)
 
 
 def _ended_incarnation(row: JobRow, memo: Memo, now_s: float) -> Memo:
