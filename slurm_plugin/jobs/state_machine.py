@@ -33,7 +33,16 @@ from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.shapes import changed_by_hand
-from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, stays, tag_of
+from slurm_plugin.jobs.specification import (
+    keeps_shape,
+    port_id,
+    requested,
+    rigid,
+    said_tasks,
+    specification,
+    stays,
+    tag_of,
+)
 from slurm_plugin.jobs.waiting import (
     WAITING,
     begins_s,
@@ -268,7 +277,7 @@ def _waiting(
     begin_s = begins_s(row, now_s)
     soon = begin_s is None or begin_s < now_s + _HELD_AHEAD_S
     if ours and soon and not not_to_start(row, now_s):
-        steps = (Step("nobody granted it GPUs", (taken_back(row),)),)
+        steps = (Step("nobody granted it GPUs", (taken_back(row, now_s),)),)
         memo = replace(memo, held_s=now_s)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
     if held_by_others(row, memo):
@@ -297,7 +306,8 @@ def _granted(
     if row.held or is_beside(row) or (parked(row, now_s) and not keeps_shape(row)):
         return JobState.STARTING, memo, (), None  # its shape and its release are one: neither is sent alone
     if row.reason == "BeginTime":
-        step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, Change(start_now=True)),))
+        change = Change(start_now=True, tasks=said_tasks(row))
+        step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, change),))
         return JobState.STARTING, memo, (step,), None
     reason, waited = row.reason or "", now_s - grant.at_s
     kind = block_kind(reason)
@@ -306,7 +316,7 @@ def _granted(
         return JobState.STARTING, memo, (), None
     text = reason or "Slurm gives no reason (often too little memory or too few CPUs on the node)"
     memo = replace(memo.with_last(withdrawn=True), blocked=(kind.value, text), held_s=now_s)
-    step = Step(f"granted, but blocked: {text}", (taken_back(row),))
+    step = Step(f"granted, but blocked: {text}", (taken_back(row, now_s),))
     return JobState.STARTING, memo, (step,), Blocked(kind, text, alone=True)
 
 
