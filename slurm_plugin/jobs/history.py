@@ -125,10 +125,12 @@ def _is_it(said: str, memo: Memo) -> bool:
     _, _, nonce = memo.job.partition(".")
     if not nonce or "AdminComment=" not in said or f"horae={nonce}" in said:
         return True
-    told = [int(word) for pattern in (_USER, _SUBMITTED, _RESTARTS) for word in pattern.findall(said)]
+    told: list[str] = []
+    for pattern in (_USER, _SUBMITTED, _RESTARTS):
+        told += pattern.findall(said)
     if len(told) != 3 or memo.mark is None or _TAGGED.search(said):
         return False
-    uid, submit_s, restarts = told
+    uid, submit_s, restarts = map(int, told)
     return memo.mark.is_of(uid, submit_s, restarts)
 
 

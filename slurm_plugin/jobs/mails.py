@@ -38,4 +38,6 @@ def rest(job: str, tag: Tag | None) -> Write | None:
 def again(job: str, tag: Tag | None) -> Write | None:
     """Of a job that was asked to leave, and is to stay after all."""
     told = of_start(tag, first=False)
-    return None if told is None else update(job, Change(mail=told))
+    if told is None:
+        return None
+    return update(job, Change(mail=told))

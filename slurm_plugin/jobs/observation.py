@@ -376,7 +376,9 @@ class Observer:
             restarts=row.restarts,
             bare=row.id in self._bare,
         )
-        return memo if memo.mark == mark else replace(memo, mark=mark)
+        if memo.mark == mark:
+            return memo
+        return replace(memo, mark=mark)
 
     def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> state_machine.Judgement:
         memo = self._memories.get(job)

@@ -15,7 +15,7 @@ from slurm_plugin.comment import Tag, parse_tag
 from slurm_plugin.jobs import mails
 from slurm_plugin.jobs.order import array_of, is_whole, record_of
 from slurm_plugin.jobs.record import Grant, Memo
-from slurm_plugin.jobs.specification import cpus_per_gpu, keeps_shape, tag_of
+from slurm_plugin.jobs.specification import cpus_per_gpu, keeps_shape, said_tasks
 from slurm_plugin.jobs.waiting import WAITING, begins_s, held_by_others, is_beside, parked, restarts_itself
 from slurm_plugin.records import JobRow, fold
 from slurm_plugin.writes import Change, Write, release, update
@@ -100,14 +100,8 @@ def _own_start(row: JobRow, tag: Tag, first: bool, now_s: float) -> tuple[Write,
     if is_beside(row):
         return (update(row.id, Change(partitions=tag.partitions, tasks=tag.tasks)),)
     lifted = first and not tag.beside  # else it would be before others' jobs in others' partitions too
-    change = Change(start_now=True, site_factor=FIRST if lifted else None, tasks=_tasks(row, tag))
+    change = Change(start_now=True, site_factor=FIRST if lifted else None, tasks=said_tasks(row))
     return _released((update(row.id, change),), row, now_s) if row.held else (update(row.id, change),)
-
-
-def _tasks(row: JobRow, tag: Tag) -> int | None:
-    """What each update of a job that keeps its shape has to say of its tasks, unless it was reshaped since."""
-    now = tag_of(row)
-    return tag.tasks if now is None or now.gpus == tag.gpus else None
 
 
 def _released(writes: tuple[Write, ...], row: JobRow, now_s: float) -> tuple[Write, ...]:
@@ -134,7 +128,7 @@ def original(row: JobRow, now_s: float) -> tuple[Write, ...]:
     if tag and tag.beside and not row.held and not parked(row, now_s):
         return ()  # nothing of ours is on it: it waits wherever it was taken to since
     begin_s = begins_s(row, now_s)
-    tasks = _tasks(row, tag) if tag and tag.own_shape else None
+    tasks = said_tasks(row) if tag and tag.own_shape else None
     when = update(row.id, Change(start_now=begin_s is None, start_s=begin_s, tasks=tasks))
     if tag and tag.own_shape:
         return (when,)

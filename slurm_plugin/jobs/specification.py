@@ -50,6 +50,14 @@ def tag_of(row: JobRow) -> Tag | None:
     )
 
 
+def said_tasks(row: JobRow) -> int | None:
+    """What each update of a job that keeps its shape has to say of its tasks, unless it was reshaped since."""
+    tag, now = parse_tag(row.admin_comment), tag_of(row)
+    if tag is None or now is None or now.gpus != tag.gpus:
+        return None
+    return tag.tasks
+
+
 def requested(row: JobRow, tag: Tag | None) -> Gpus | None:
     """GPUs that it asked for in all; None for a job without GPUs."""
     if tag and tag.gpus:

@@ -33,7 +33,16 @@ from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.shapes import changed_by_hand
-from slurm_plugin.jobs.specification import keeps_shape, port_id, requested, rigid, specification, stays, tag_of
+from slurm_plugin.jobs.specification import (
+    keeps_shape,
+    port_id,
+    requested,
+    rigid,
+    said_tasks,
+    specification,
+    stays,
+    tag_of,
+)
 from slurm_plugin.jobs.waiting import (
     WAITING,
     begins_s,
@@ -207,7 +216,9 @@ def _running(
         memo = replace(memo, launches=0)
     if ours and row.preempt_s and not memo.stop and not stays(row):  # else its end is Slurm's own
         memo = replace(memo, stop=Stop(now_s, max(row.preempt_s - now_s, 1.0), row.restarts))
-    return (JobState.RUNNING, memo, ()) if memo.stop is None else _to_leave(row, memo, memo.stop, now_s)
+    if memo.stop is None:
+        return JobState.RUNNING, memo, ()
+    return _to_leave(row, memo, memo.stop, now_s)
 
 
 def _to_leave(row: JobRow, memo: Memo, stop: Stop, now_s: float) -> tuple[JobState, Memo, tuple[Step, ...]]:
@@ -221,8 +232,11 @@ def _to_leave(row: JobRow, memo: Memo, stop: Stop, now_s: float) -> tuple[JobSta
             return JobState.STOPPING, memo, ()
         step = Step("its time to checkpoint is over", (requeue_hold(row.id),))
         return JobState.STOPPING, replace(memo, stop=replace(stop, forced=True, signalled_s=now_s)), (step,)
-    due = stop.signalled_s == 0 or now_s >= stop.signalled_s + max(2.0, stop.grace_s / 4)
-    return JobState.STOPPING, memo, (Step("asked to checkpoint and leave", ask=True),) if due else ()
+    again_s = stop.signalled_s + max(2.0, stop.grace_s / 4)
+    if stop.signalled_s and now_s < again_s:
+        return JobState.STOPPING, memo, ()
+    step = Step("asked to checkpoint and leave", ask=True)
+    return JobState.STOPPING, memo, (step,)
 
 
 def _ended_incarnation(row: JobRow, memo: Memo, now_s: float) -> Memo:
@@ -263,7 +277,7 @@ def _waiting(
     begin_s = begins_s(row, now_s)
     soon = begin_s is None or begin_s < now_s + _HELD_AHEAD_S
     if ours and soon and not not_to_start(row, now_s):
-        steps = (Step("nobody granted it GPUs", (taken_back(row),)),)
+        steps = (Step("nobody granted it GPUs", (taken_back(row, now_s),)),)
         memo = replace(memo, held_s=now_s)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
     if held_by_others(row, memo):
@@ -292,7 +306,8 @@ def _granted(
     if row.held or is_beside(row) or (parked(row, now_s) and not keeps_shape(row)):
         return JobState.STARTING, memo, (), None  # its shape and its release are one: neither is sent alone
     if row.reason == "BeginTime":
-        step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, Change(start_now=True)),))
+        change = Change(start_now=True, tasks=said_tasks(row))
+        step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, change),))
         return JobState.STARTING, memo, (step,), None
     reason, waited = row.reason or "", now_s - grant.at_s
     kind = block_kind(reason)
@@ -301,7 +316,7 @@ def _granted(
         return JobState.STARTING, memo, (), None
     text = reason or "Slurm gives no reason (often too little memory or too few CPUs on the node)"
     memo = replace(memo.with_last(withdrawn=True), blocked=(kind.value, text), held_s=now_s)
-    step = Step(f"granted, but blocked: {text}", (taken_back(row),))
+    step = Step(f"granted, but blocked: {text}", (taken_back(row, now_s),))
     return JobState.STARTING, memo, (step,), Blocked(kind, text, alone=True)
 
 

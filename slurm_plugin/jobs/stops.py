@@ -17,10 +17,10 @@ from slurm_plugin.jobs import mails, state_machine
 from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.record import Memo, Memories, Stop
 from slurm_plugin.jobs.specification import keeps_shape, port_id, stays
-from slurm_plugin.jobs.waiting import is_awaited
+from slurm_plugin.jobs.waiting import is_awaited, taken_back
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
-from slurm_plugin.writes import Write, hold, requeue_hold
+from slurm_plugin.writes import Write, requeue_hold
 
 #: a batch script may not have set its trap yet, nor horae-exec said that it lives
 YOUNG_S = 2.0
@@ -61,7 +61,7 @@ class Stops:
                 # If it began to run before the hold came, the next observation asks it to leave.
                 taken = replace(memo.with_last(withdrawn=True, recalled=True), stop=stop, held_s=self._sight.now_s())
                 later.append((job, taken))
-                back[job] = Batch((hold(row.id),), f"taking back the grant of {job}")
+                back[job] = Batch((taken_back(row, stop.at_s),), f"taking back the grant of {job}")
             elif row.state == "RUNNING" and row.reason != "Prolog":
                 leave.append(_Asked(row, replace(memo, stop=stop), f"stopping {job}"))
             elif row.state != "COMPLETING":  # the next observation asks: during the prolog a signal is lost, or kills

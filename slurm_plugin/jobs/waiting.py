@@ -11,7 +11,7 @@ from policy.model import Seconds
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.holdings import HOLDING
 from slurm_plugin.jobs.record import Memo
-from slurm_plugin.jobs.specification import keeps_shape
+from slurm_plugin.jobs.specification import keeps_shape, said_tasks
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
 from slurm_plugin.writes import Change, Write, hold, update
@@ -23,6 +23,7 @@ WAITING = frozenset(
 _PARKED_S = 180 * 24 * 3600.0
 #: the module's own is 366 days after the submission, also of a job that has waited for most of them
 _FAR_S = 365 * 24 * 3600.0
+_AHEAD_S = _FAR_S + 24 * 3600.0
 #: a requeue's own is two minutes after it, or as long as the site's credentials last (cred_expire)
 _REQUEUED_S = 600.0
 #: reasons that squeue gives for a hold, of `scontrol hold` (ours are such, too) and `scontrol requeuehold`
@@ -66,11 +67,14 @@ def not_to_start(row: JobRow, now_s: float) -> bool:
     return row.held or is_beside(row) or parked(row, now_s) or restarts_itself(row)
 
 
-def taken_back(row: JobRow) -> Write:
-    """Keeps Slurm from starting it in ours; the others of its list stay as they are."""
-    tag = parse_tag(row.admin_comment)
+def taken_back(row: JobRow, now_s: float) -> Write:
+    """Keeps Slurm from starting it in ours; the others of its list stay as they are. Where an update has to say the
+    tasks it waits for our begin time again: a hold is an update that cannot."""
+    tag, tasks = parse_tag(row.admin_comment), said_tasks(row)
     if tag is not None and tag.beside and set(tag.partitions) == set(row.partition.split(",")):
-        return update(row.id, Change(partitions=tag.beside))
+        return update(row.id, Change(partitions=tag.beside, tasks=tasks))
+    if tasks and tag is not None and not tag.held:
+        return update(row.id, Change(start_s=now_s + _AHEAD_S, tasks=tasks))
     return hold(row.id)
 
 
@@ -110,7 +114,11 @@ def tried_again_s(memo: Memo) -> float:
         if not grant.withdrawn or grant.recalled:
             break
         tries += 1
-    return memo.held_s + 2.0 ** min(tries + 1, _LONGEST_PAUSE) if tries else 0.0
+    last = memo.grant
+    if not tries or last is None:
+        return 0.0
+    taken_s = max(memo.held_s, last.at_s)  # one that waits for our begin time again is held by nobody
+    return taken_s + 2.0 ** min(tries + 1, _LONGEST_PAUSE)
 
 
 def _arrived_held(row: JobRow) -> bool:

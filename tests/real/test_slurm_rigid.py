@@ -44,6 +44,7 @@ exit CODE
 GPUS = (
     "--gres=gpu:2", "--gres=gpu:v100:1", "--gres=gpu:k80:4", "--gres=gpu:a100:1", "--gres=gpu:64", "--gpus=3",
     "--gpus=6", "--gpus-per-node=2", "--gpus-per-task=1 -n4", "--gpus-per-socket=1 --sockets-per-node=1",
+    "--gres=gpu:2 --gpus-per-task=1 -n4", "--gpus=4 --gpus-per-node=2", "--gpus=4 --ntasks-per-gpu=1",
 )  # fmt: skip
 NODES = ("", "", "-N1", "-N2", "-N3", "-N9", "-N2 --ntasks-per-node=2", "-n4", "-n3 -c2", "--ntasks-per-node=4")
 MORE = (

@@ -24,8 +24,10 @@ from slurm_plugin.jobs.waiting import (
     came_to,
     held_by_others,
     is_awaited,
+    parked,
     relisted,
     restarts_itself,
+    taken_back,
 )
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
@@ -306,6 +308,29 @@ def test_tasks_that_an_update_would_lose_are_said_in_the_last_one() -> None:
     assert start_writes(beside, Memo("7.abc"), GRANT) == handing_back(beside, Memo("7.abc"), NOW) == listed
     reshaped = replace(row, num_nodes=3)
     assert start_writes(reshaped, Memo("7.abc"), GRANT) == (update("7", Change(start_now=True)),), "not its user's now"
+
+
+def test_a_job_whose_tasks_an_update_would_lose_is_held_by_no_hold() -> None:
+    """A hold is an update, and says no tasks. It waits for our begin time again, and is tried again later each time."""
+    tag = OWN.replace("gpus=4", "gpus=4,tasks=8")
+    granted = {**PARKED, "admin_comment": tag, "eligible_s": NOW - 9, "reason": "Resources"}
+    memo = Memo("7.abc", (replace(GRANT, at_s=NOW - 9),))
+    (step,) = look(memo, **granted).steps
+    (write,) = step.writes
+    assert write.change is not None
+    assert write.change.tasks == 8
+    assert write.change.start_s is not None
+    assert parked(replace(ROW, **{**granted, "eligible_s": write.change.start_s}), NOW)
+    (again,) = look(memo, **{**granted, "reason": "BeginTime", "eligible_s": NOW + 100}).steps
+    assert again.writes == (update("7", Change(start_now=True, tasks=8)),)
+    assert taken_back(replace(ROW, **{**granted, "admin_comment": f"{tag},held=1"}), NOW) == hold("7")
+    beside = replace(ROW, **{**granted, "admin_comment": f"{LIST},tasks=8", "partition": "dl,raw,old"})
+    assert taken_back(beside, NOW) == update("7", Change(partitions=("raw", "old"), tasks=8))
+    back = replace(memo.with_last(withdrawn=True), blocked=("foreign", "Resources"))
+    for later_s, aside in ((3.0, True), (5.0, False)):
+        seen = look(back.with_last(at_s=NOW - later_s), **{**PARKED, "admin_comment": tag}).job
+        assert seen is not None
+        assert (seen.blocked is not None) is aside
 
 
 def test_what_waits_beside_and_is_taken_elsewhere_is_not_written() -> None:

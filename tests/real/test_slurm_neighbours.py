@@ -1,0 +1,247 @@
+"""What users and administrators do beside sbatch, on a real Slurm: in a managed partition under an arbiter as in a
+plain one on the same nodes. Each case is a shell script of its user's and the administrator's commands, run in
+both; what it prints of their answers, ends and outputs is the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.real import test_slurm_accounts as accounts
+from tests.real.slurm import Containers, slurm_site  # noqa: F401 - a fixture
+
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(1200)]
+
+#: U: as an ordinary user. B: sbatch of one GPU. f: a field of a job. st: its states. w: until it is in a state.
+#: e: how it ends. t: a command's exit code and words about a job. plain: of the plain side alone.
+PRELUDE = r"""
+P={partition}; ACC={account}; SIDE={side}; D=/shared/day-$P/{name}
+mkdir -p $D; chmod 777 /shared/day-$P $D; cd $D
+U() {{ runuser -u alice -- "$@" < /dev/null; }}
+O="-p $P --account=$ACC --qos=$ACC"
+B() {{ U sbatch --parsable $O --gres=gpu:1 "$@" 2>&1; }}
+f() {{ scontrol show job $1 | tr ' ' '\n' | sed -n "s/^$2=//p" | head -1; }}
+st() {{ squeue -h -t all -j $1 -o %T 2>&1 | sort -u | tr '\n' ' '; }}
+w() {{ for i in $(seq 1 ${{3:-240}}); do squeue -h -t all -j $1 -o %T | grep -qE "^($2)$" && return; sleep .25; done
+       echo "NEVER $2: $(st $1)" | sed "s/$1/JOB/g"; }}
+e() {{ w $1 'COMPLETED|FAILED|CANCELLED|TIMEOUT|DEADLINE|NODE_FAIL|OUT_OF_MEMORY' ${{2:-320}}
+       echo "end $(f $1 JobState) $(f $1 ExitCode) r$(f $1 Restarts)"; }}
+t() {{ out=$("${{@:2}}" 2>&1); rc=$?; echo "rc=$rc $out" | sed "s/\b$1\b/JOB/g"; }}
+plain() {{ [ $SIDE = plain ] && "$@" > /dev/null; true; }}
+"""
+#: together
+CASES = {
+    "signal": r"""
+J=$(B -t1 --signal=B:USR1@55 -o o --wrap="trap 'echo got; exit 3' USR1; sleep 100 & wait"); e $J; grep got o""",
+    "aftercorr": r"""
+A=$(B -o /dev/null --array=1-3 --wrap='sleep 1; [ $SLURM_ARRAY_TASK_ID != 2 ]')
+C=$(B -o /dev/null --array=1-3 -d aftercorr:$A --kill-on-invalid-dep=yes --wrap=true)
+for i in 1 2 3; do e ${A}_$i; e ${C}_$i; done""",
+    "throttle": r"""
+A=$(B -o /dev/null --array=1-4%1 --wrap="sleep 45"); w ${A}_1 RUNNING; sleep 1; squeue -h -j $A -t R | wc -l
+t $A U scontrol update jobid=$A ArrayTaskThrottle=3
+for i in $(seq 160); do n=$(squeue -h -j $A -t R | wc -l); [ $n -ge 2 ] && break; sleep .25; done; echo $((n >= 2))
+U scancel $A""",
+    "holds": r"""
+J=$(B -o /dev/null --begin=now+1hour --wrap=true)
+for c in hold hold release release uhold release top; do t $J U scontrol $c $J; done
+for c in nice=50 nice=0; do t $J U scontrol update jobid=$J $c; done; st $J; t $J U scancel $J; st $J""",
+    "release": r"""
+J=$(B -o /dev/null --wrap="sleep 3"); t $J U scontrol hold $J; t $J U scontrol release $J; e $J""",
+    "held by an administrator": r"""
+J=$(B -o /dev/null --hold --wrap=true); t $J scontrol hold $J; t $J U scontrol release $J; st $J
+t $J scontrol release $J; e $J""",
+    "held array": r"""
+A=$(B -o /dev/null --array=1-3 --hold --wrap=true); t $A U scontrol release ${A}_2; e ${A}_2
+squeue -h -j $A -t PD -o "%K %r"; U scontrol release $A 2> /dev/null; e ${A}_1; e ${A}_3""",
+    "requeue of a task": r"""
+A=$(B -o /dev/null --requeue --array=1-2 --wrap='[ "${SLURM_RESTART_COUNT:-0}" = 1 ] && exit 4; sleep 30')
+w ${A}_1 RUNNING; w ${A}_2 RUNNING; sleep 1; t $A U scontrol requeue ${A}_1; w ${A}_1 PENDING
+plain scontrol update jobid=${A}_1 StartTime=now; e ${A}_1; t $A U scancel ${A}_2; e ${A}_2""",
+    "requeuehold": r"""
+J=$(B -o /dev/null --requeue --wrap='[ "${SLURM_RESTART_COUNT:-0}" = 1 ] && exit 0; sleep 30'); w $J RUNNING
+sleep 1; t $J U scontrol requeuehold $J; w $J PENDING; squeue -h -j $J -o "%r"; t $J U scontrol release $J
+plain scontrol update jobid=$J StartTime=now; e $J""",
+    "exit 86": r"""
+J=$(B -o /dev/null --requeue --wrap='[ "${SLURM_RESTART_COUNT:-0}" = 1 ] && exit 0; sleep 1; exit 86')
+w $J SPECIAL_EXIT; sleep 3; st $J; f $J Priority; t $J U scontrol release $J
+plain scontrol update jobid=$J StartTime=now; e $J""",
+    "kills": r"""
+J=$(B -o /dev/null --wrap='trap "" TERM; while :; do sleep .2; done'); w $J RUNNING; sleep 2
+t $J U scancel -s KILL $J; e $J
+for s in --full "-f -s INT"; do
+  J=$(B -o o --open-mode=append --wrap='trap "echo asked; exit 5" TERM INT; sleep 60 & wait'); w $J RUNNING; sleep 2
+  t $J U scancel $s $J; e $J
+done; grep -c asked o""",
+    "a signal to one that waits": r"""
+J=$(B -o /dev/null --begin=now+1hour --wrap=true); t $J timeout 6 runuser -u alice -- scancel -s USR1 $J; st $J
+U scancel $J""",
+    "cancelled at once": r"""
+for i in 1 2 3 4; do J=$(B -o /dev/null --wrap="sleep 30"); U scancel $J; e $J; done""",
+    "tasks cancelled": r"""
+A=$(B -o /dev/null --array=1-6 --begin=now+1hour --wrap=true); t $A U scancel ${A}_[2-3]; squeue -h -j $A -o %K
+t $A U scancel ${A}_1 ${A}_6; squeue -h -j $A -o %K; t $A U scancel -t PENDING -p $P -n wrap -u nobody
+U scancel $A; sleep .5; squeue -h -j $A -t PD | wc -l""",
+    "tasks changed": r"""
+A=$(B -o /dev/null -t 20 --array=1-4 --begin=now+1hour --wrap=true)
+t $A U scontrol update jobid=${A}_2 TimeLimit=5; t $A U scontrol hold ${A}_3
+t $A U scontrol update jobid=$A JobName=x; squeue -h -r -j $A -o "%K %l %j %T" | sort; U scancel $A""",
+    "singleton": r"""
+for i in 1 2 3; do
+  L="$L $(B -J one$P -d singleton -o o --open-mode=append --wrap="echo begin; sleep 1; echo end")"
+done; for j in $L; do e $j; done; cat o""",
+    "either of two": r"""
+X=$(B -o /dev/null --wrap="exit 1"); Y=$(B -o /dev/null --wrap="sleep 2")
+Z=$(B -o /dev/null -d "afterok:$X?afterok:$Y" --wrap=true)
+V=$(B -o /dev/null -d afternotok:$X,afterok:$Y --wrap=true); e $Z; e $V""",
+    "a dependency that cannot be": r"""
+X=$(B -o /dev/null --wrap="exit 1"); Y=$(B -o /dev/null -d afterok:$X --kill-on-invalid-dep=yes --wrap=true)
+Z=$(B -o /dev/null -d afterok:$X --kill-on-invalid-dep=no --wrap=true); e $Y; sleep 2; squeue -h -j $Z -o "%T %r"
+U scancel $Z""",
+    "a dependency taken back": r"""
+X=$(B -o /dev/null --hold --wrap=true); Y=$(B -o /dev/null -d afterok:$X --wrap=true)
+t $Y U scontrol update jobid=$Y Dependency=; e $Y; U scancel $X""",
+    "after its begin": r"""
+X=$(B -o /dev/null --wrap="sleep 30"); Y=$(B -o o -d after:$X --wrap="squeue -h -j $X -o %T"); e $Y; cat o
+U scancel $X""",
+    "an owner's changes": r"""
+J=$(B -o /dev/null -t 30 --begin=now+1hour --wrap=true)
+for c in TimeLimit=20 TimeLimit=5000 JobName=n Comment=c Dependency=singleton Dependency= WCKey=w Account=nosuch \
+    QOS=nosuch MailType=END TimeMin=5 Switches=1 Requeue=1 Requeue=0 Deadline=now+1day Contiguous=1 Licenses=matlab \
+    Licenses= StdOut=/tmp/x EndTime=now Features=v100 ExcNodeList=n1 OverSubscribe=yes Prefer=v100 BurstBuffer=x \
+    NodeList=n2 ReservationName=nosuch Extra=x; do
+  echo "$c: $(t $J U scontrol update jobid=$J $c)"
+done; U scancel $J""",
+    "where it runs": r"""
+J=$(B -o /dev/null --begin=now+4 --wrap=true)
+for c in Features=v100 'Features=v100|k80' ExcNodeList=n1 NodeList=n2; do t $J U scontrol update jobid=$J $c; done
+e $J; f $J NodeList; f $J Features""",
+    "a smaller one": r"""
+J=$(U sbatch --parsable $O --gres=gpu:1 -N3 -o /dev/null --wrap='sleep 6'); w $J RUNNING; sleep 1
+t $J U scontrol update jobid=$J NumNodes=2 | head -1; sleep 1; f $J NumNodes
+t $J U scontrol update jobid=$J NumNodes=4; e $J""",
+    "its limit": r"""
+J=$(B -o /dev/null -t 5 --wrap="exec sleep 60"); w $J RUNNING; sleep 2; t $J U scontrol update jobid=$J TimeLimit=3
+f $J TimeLimit; t $J U scontrol update jobid=$J TimeLimit=30; t $J U scontrol update jobid=$J Comment=x Nice=5
+U scancel $J; e $J""",
+    "over its limit": r"""J=$(B -o /dev/null -t 1 --wrap="sleep 300"); e $J 500""",
+    "suspended": r"""
+J=$(B -o /dev/null --wrap="sleep 5"); w $J RUNNING; sleep 1; t $J scontrol suspend $J; sleep 3; st $J
+t $J scontrol resume $J; e $J""",
+    "opened how": r"""
+for m in append append truncate append; do J=$(B -o o --open-mode=$m --wrap="echo $m"); e $J; cat o; done""",
+    "time at least": r"""J=$(B -o /dev/null -t 30 --time-min=10 --wrap="sleep 1"); e $J; f $J TimeMin""",
+    "no limit": r"""for m in 0 UNLIMITED; do J=$(B -o /dev/null -t $m --wrap=true); e $J; f $J TimeLimit; done""",
+    "all that is shown": r"""
+J=$(B -J shown -o /dev/null -e /dev/null --delay-boot=10 --no-kill --mail-type=END,FAIL --mail-user=x@y --nice=3 \
+    --kill-on-invalid-dep=yes --comment="my job" --contiguous --wrap="sleep 3"); w $J RUNNING; sleep .5
+scontrol show job $J | tr ' ' '\n' | grep -vE "Time=|JobId|AdminComment|NodeList|BatchHost|AllocNode|Priority=" |
+  grep -vE "Partition|^Account|QOS|LastSched|StdOut|MCS|^$" ; e $J""",
+    "sbcast": r"""
+echo text > b; J=$(B -o o --wrap='sbcast b /tmp/b-$SLURM_JOB_ID && srun cat /tmp/b-$SLURM_JOB_ID'); e $J; cat o""",
+    "sattach": r"""
+J=$(B -o /dev/null --wrap='srun sh -c "sleep 12; echo out"'); w $J RUNNING
+for i in $(seq 40); do squeue -h -s -j $J | grep -q "\.0 " && break; sleep .2; done; sleep 2
+t $J timeout 30 runuser -u alice -- sattach $J.0; e $J""",
+    "steps": r"""
+J=$(U sbatch --parsable $O --gres=gpu:2 -n2 -o o --wrap='for i in 1 2; do srun -n1 --gres=gpu:1 --exact echo step &
+  done; wait; srun -n2 --overlap sh -c "echo rank \$SLURM_PROCID"'); e $J; sort o""",
+    "a step from outside": r"""
+J=$(B -o /dev/null --wrap="sleep 8"); w $J RUNNING; sleep 1
+t $J timeout 30 runuser -u alice -- srun -Q --jobid=$J --overlap echo in; t $J U scontrol notify $J hello; e $J""",
+    "tasks by both": r"""
+J=$(U sbatch --parsable $O --gres=gpu:2 --gpus-per-task=1 -n4 -o o --wrap='srun sh -c "echo \$SLURM_PROCID"'); e $J
+sort o""",
+    "salloc in salloc": r"""
+t 0 timeout 90 runuser -u alice -- salloc -Q $O --gres=gpu:1 sh -c \
+  "salloc -Q $O --gres=gpu:1 srun echo in; srun echo outer; exit 4" """,
+    "no shell": r"""
+U salloc -Q $O --gres=gpu:1 --no-shell -J ns$P 2>&1 | sed 's/[0-9]*//g'; J=$(squeue -h -n ns$P -o %i); st $J
+t $J timeout 30 runuser -u alice -- srun --jobid=$J --overlap echo in; U scancel $J; e $J""",
+    "srun": r"""
+timeout 60 runuser -u alice -- srun -Q $O --gres=gpu:1 sh -c 'exit 9' > /dev/null 2>&1; echo $?
+timeout -s INT 3 runuser -u alice -- srun -Q $O -J i$P --gres=gpu:1 --begin=now+1hour true > /dev/null 2>&1
+sleep 3; squeue -h -n i$P -t PD,R | wc -l""",
+    "wait": r"""t 0 timeout 60 runuser -u alice -- sbatch -Q -W $O --gres=gpu:1 -o /dev/null --wrap="exit 7" """,
+    "a script": r"""
+printf '#!/bin/bash\n#SBATCH -o o\n#PBS -N other\necho "$SLURM_JOB_NAME $1 $2"\nenv | cut -d= -f1 | sort\n' > s.sh
+J=$(B s.sh "a b" c); e $J; grep -v ^HORAE_ o; scontrol write batch_script $J - | cmp - s.sh && echo same""",
+    "files": r"""
+echo in > i; J=$(B -J files -i i -o "out-%x-%u-%a-%t-%n" -e err --wrap="cat; echo err >&2"); e $J
+ls | sed "s/$J/JOB/"; cat out* err""",
+    "by its environment": r"""
+J=$(runuser -u alice -- env SBATCH_PARTITION=$P SBATCH_ACCOUNT=$ACC SBATCH_QOS=$ACC SBATCH_GRES=gpu:1 \
+  sbatch --parsable -o o --wrap='echo $SLURM_GPUS_ON_NODE'); e $J; cat o""",
+    "from within": r"""
+J=$(B -o o --wrap="sbatch --parsable $O --gres=gpu:1 -o $D/inner --wrap='echo inner' > $D/id; echo rc \$?"); e $J
+cat o; K=$(cat id); e $K; cat inner""",
+    "no GPU": r"""J=$(U sbatch --parsable $O -o /dev/null --wrap=true); e $J; scontrol show job $J | grep -c Admin""",
+    "features": r"""
+for c in "--prefer=k80" "-C v100|k80" "-C [v100*1&k80*1] -N2" "-C [v100|k80] -N2" "-C v100&k80"; do
+  J=$(B -o /dev/null $c --wrap=true); case $J in *error*) echo "$J" ;; *) e $J ;; esac
+done""",
+    "refused": r"""
+for o in -n0 -N5 --gres=gpu:9 --bb=x --time=x --account=nosuch --qos=nosuch "-M nosuch" --array=1-99999999 "-t 999-0" \
+    --reservation=nosuch --uid=root --mem=99999999 "-w nosuch" --licenses=matlab:9 --gpus=0 --gres=none; do
+  echo "$o: $(U sbatch $O --gres=gpu:1 -o /dev/null $o --wrap=true 2>&1 | sed 's/job [0-9]*/job J/')"
+done""",
+}
+#: one after the other: they change the partition or its nodes
+ALONE = {
+    "states of the partition": r"""
+for s in DRAIN INACTIVE DOWN; do
+  scontrol update PartitionName=$P State=$s; J=$(B -o /dev/null --wrap=true)
+  echo "$s $(echo $J | sed 's/^[0-9]*$/in/')"
+done; sleep 6; st $J; scontrol update PartitionName=$P State=UP; e $J""",
+    "drained": r"""
+scontrol update nodename=n[1-4] state=drain reason=t; J=$(B -o /dev/null --wrap=true); sleep 8; st $J
+scontrol update nodename=n[1-4] state=resume; e $J""",
+    **{
+        f"{word} of the partition": rf"""
+scontrol update PartitionName=$P {word}={most}; J=$(B -o /dev/null {asked} --wrap=true); echo $J | sed 's/^[0-9]*$/in/'
+sleep 3; scontrol update PartitionName=$P {word}={back}; case $J in *error*) ;; *) e $J ;; esac"""
+        for word, most, asked, back in (
+            ("MaxTime", "10", "-t 20", "UNLIMITED"),
+            ("MaxNodes", "1", "-N2", "UNLIMITED"),
+            ("AllowAccounts", "root", "-t 2", "ALL"),
+            ("Nodes", "n[1-3]", "-w n4", "n[1-4]"),
+        )
+    },
+}
+
+
+@pytest.fixture
+def day(slurm_site: Containers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[accounts.Day]:  # noqa: F811
+    for side in accounts.SIDES:
+        monkeypatch.setitem(accounts.SIDES, side, "n[1-4]")
+    made = accounts.Day(slurm_site, tmp_path)
+    yield made
+    made.end()
+
+
+def told(day: accounts.Day, side: str, name: str, script: str) -> str:
+    """What it prints there, without the side's own names and times."""
+    partition, account = day.partitions[side], day.name(side)
+    begins = PRELUDE.format(partition=partition, account=account, side=side, name=re.sub(r"\W", "-", name))
+    text = day.cluster.run("timeout", "280", "bash", "-c", f"{begins}{script}\ntrue")
+    text = text.replace(partition, "PART").replace(account, "ACC")
+    return re.sub(r"\b20\d\d-\d\d-\d\dT[\d:]+", "TIME", text)
+
+
+def test_a_day_of_commands_is_as_in_a_plain_partition(day: accounts.Day) -> None:
+    both = [(name, side) for name in CASES for side in accounts.SIDES]
+    with ThreadPoolExecutor(6) as pool:
+        found = dict(zip(both, pool.map(lambda each: told(day, each[1], each[0], CASES[each[0]]), both), strict=True))
+    for name, script in ALONE.items():
+        found |= {(name, side): told(day, side, name, script) for side in accounts.SIDES}
+    apart = [
+        f"{name}\n--- plain\n{found[name, 'plain']}\n--- managed\n{found[name, 'managed']}"
+        for name in (*CASES, *ALONE)
+        if found[name, "plain"] != found[name, "managed"]
+    ]
+    assert not apart, "\n\n".join(apart)
+    assert "end COMPLETED" in found["tasks by both", "managed"]
