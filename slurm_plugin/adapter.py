@@ -66,15 +66,15 @@ class SlurmCluster:
         self._clean_s = 0.0  #: when the spool is to be cleaned next, by the clock that never jumps
         self._left: tuple[str, ...] = ()  #: what could not be
         self._lock = threading.RLock()
-        self._sight = Observer(options, client, self._spool, self._memories)
-        self._starts = Starts(client, self._spool, self._memories, self._sight, self._lock, self._stands)
+        self._observer = Observer(options, client, self._spool, self._memories)
+        self._starts = Starts(client, self._spool, self._memories, self._observer, self._lock, self._stands)
         self._order = Order(client, self._spool, self._memories)
-        self._stops = Stops(options, client, self._spool, self._memories, self._sight)
+        self._stops = Stops(options, client, self._spool, self._memories, self._observer)
 
     # --- reading ---
 
     def facts(self) -> Facts:
-        return self._sight.facts()
+        return self._observer.facts()
 
     def capabilities(self) -> Capabilities:
         facts = self.facts()
@@ -92,7 +92,7 @@ class SlurmCluster:
     def observe(self) -> Observation:
         with self._lock:
             with self._memories.together():
-                look = self._sight.look(self._starts.waits)
+                look = self._observer.look(self._starts.waits)
                 due = look.due
                 for row, memo in look.staying:
                     step = self._stops.let_go(row, memo, look.now_s)
@@ -111,9 +111,9 @@ class SlurmCluster:
             self._spool.odd.clear()
             ours = self._token is not None and claim == self._token
             self._due = due if ours else []
-            self._moved = dict(self._sight.moved) if ours else {}
-            jobs = tuple(self._sight.jobs.values())
-            lost = self.facts().multifactor and self._order.lost(self._sight.rows)
+            self._moved = dict(self._observer.moved) if ours else {}
+            jobs = tuple(self._observer.jobs.values())
+            lost = self.facts().multifactor and self._order.lost(self._observer.rows)
             due_now = self._shown_due()
             return Observation(
                 look.now_s, look.nodes, jobs, claim, tuple(notes), due_now, look.quotas, lost, away=look.away
@@ -189,12 +189,12 @@ class SlurmCluster:
                     "give Horae's account AdminLevel=Operator, see `horae doctor`",
                 )
         self._spool.prepare()
-        self._spool.claim(token, self._sight.now_s())
-        self._token, self._sight.in_charge = token, True
+        self._spool.claim(token, self._observer.now_s())
+        self._token, self._observer.in_charge = token, True
 
     def heartbeat(self) -> None:
         if self._options.hold and self._options.partitions:
-            self._spool.beat(self._sight.now_s(), self._options.partitions)  # slurmctld's host compares it
+            self._spool.beat(self._observer.now_s(), self._options.partitions)  # slurmctld's host compares it
             with self._lock:
                 self._spool.note_holds(self._memories.held())
                 self._spool.note_ordered(self._memories.ordered())
@@ -205,10 +205,10 @@ class SlurmCluster:
 
     def _clean(self) -> None:
         """Folders of jobs that are over leave the spool by age, and by how much they hold."""
-        living = {memo.job for memo in self._memories.all()} | self._sight.rows.keys()
+        living = {memo.job for memo in self._memories.all()} | self._observer.rows.keys()
         keep_s, most = self._options.keep_days * 86400.0, int(self._options.keep_gb * 1e9)
         try:
-            self._left = tuple(self._spool.clean(self._sight.now_s(), keep_s, most, living))
+            self._left = tuple(self._spool.clean(self._observer.now_s(), keep_s, most, living))
         except (PortError, OSError, Unbelievable) as error:
             self._left = (f"the spool could not be cleaned: {printable(str(error))}",)
 
@@ -294,8 +294,8 @@ class SlurmCluster:
     def release_rest(self) -> None:
         """Jobs with an open dependency or a begin time ahead: Slurm waits for those by itself."""
         with self._lock:
-            errors = self._hand_back(self._sight.unoffered)
-            self._sight.unoffered = {job: row for job, row in self._sight.unoffered.items() if job in errors}
+            errors = self._hand_back(self._observer.unoffered)
+            self._observer.unoffered = {job: row for job, row in self._observer.unoffered.items() if job in errors}
             _raise(errors)
 
     def _let_moved_go(self, wanted: Collection[JobId]) -> dict[JobId, PortError]:
@@ -303,7 +303,7 @@ class SlurmCluster:
         here."""
         errors = self._hand_back({job: row for job, (row, _) in self._moved.items() if job in wanted})
         for job in self._moved.keys() & set(wanted) - errors.keys():
-            self._sight.moved.pop(job, None)
+            self._observer.moved.pop(job, None)
         self._moved = {job: found for job, found in self._moved.items() if job not in wanted}
         return errors
 
@@ -317,7 +317,7 @@ class SlurmCluster:
                 tasks = self._order.tasks(ordered, self.facts().release)
             except PortError as error:
                 return dict.fromkeys(jobs, error)
-            groups = shapes.handing_back_all(known, self._sight.now_s(), tasks)
+            groups = shapes.handing_back_all(known, self._observer.now_s(), tasks)
             failed = self._client.write_each([batch for _, batch in groups])
         errors = {
             job: error for (group, _), error in zip(groups, failed, strict=True) if error is not None for job in group
@@ -337,8 +337,8 @@ class SlurmCluster:
                 "this Slurm has no lever for the order of pending jobs (PriorityType is not priority/multifactor)"
             )
         with self._lock:
-            ours = [job for job in jobs if job in self._sight.jobs]  # among the rows are others' too
-            self._order.set(ours, self._sight.rows, self.facts().release)
+            ours = [job for job in jobs if job in self._observer.jobs]  # among the rows are others' too
+            self._order.set(ours, self._observer.rows, self.facts().release)
 
     def set_reason(self, job: JobId, text: str) -> None:
         self._spool.reason(job, text)
@@ -353,23 +353,23 @@ class SlurmCluster:
 
     def _known(self, job: JobId) -> Known:
         """The job as last observed; one fresh read when it was never seen. Raises Gone when there is none."""
-        if self._sight.known(job) is None:
+        if self._observer.known(job) is None:
             self.observe()
-        return self._sight.must_know(job)
+        return self._observer.must_know(job)
 
     def _known_of(self, jobs: Sequence[JobId]) -> tuple[dict[JobId, Known], dict[JobId, PortError]]:
         """`_known` of many, with one fresh read for all."""
         found: dict[JobId, Known] = {}
         errors: dict[JobId, PortError] = {}
-        if any(self._sight.known(job) is None for job in jobs):
+        if any(self._observer.known(job) is None for job in jobs):
             try:
                 self.observe()
             except PortError as error:
-                errors = {job: error for job in jobs if self._sight.known(job) is None}
+                errors = {job: error for job in jobs if self._observer.known(job) is None}
         for job in jobs:
             if job not in errors:
                 try:
-                    found[job] = self._sight.must_know(job)
+                    found[job] = self._observer.must_know(job)
                 except PortError as error:
                     errors[job] = error
         return found, errors

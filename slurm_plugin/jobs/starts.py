@@ -53,11 +53,11 @@ class Starts:
         client: Routes,
         spool: Spool,
         memories: Memories,
-        sight: Observer,
+        observer: Observer,
         lock: threading.RLock,
         stands: Callable[[], bool],
     ) -> None:
-        self._client, self._spool, self._memories, self._sight = client, spool, memories, sight
+        self._client, self._spool, self._memories, self._observer = client, spool, memories, observer
         self._lock, self._stands = lock, stands
         self._waiting: dict[JobId, _Deferred] = {}
         self.late: list[str] = []  #: what deferred writes said, for the next observation's notes
@@ -95,7 +95,7 @@ class Starts:
         for start in starts:
             job, due_s = start.known.seen.id, _due_s(start.known.memo, start.grant.nodes)
             self.forget(job)
-            if due_s > self._sight.now_s():
+            if due_s > self._observer.now_s():
                 self._later(job, due_s, start.batch)
             else:
                 now.append((job, start.batch))
@@ -105,10 +105,12 @@ class Starts:
     def _ended_there(self, row: JobRow, memo: Memo, nodes: Collection[str]) -> None:
         """Of one whose nodes Slurm chooses it may be any of those that it ran on. Raises TryLater."""
         ran_on = {node for grant in memo.grants if grant.started for node in grant.nodes}
-        met, woke_s = ran_on if keeps_shape(row) else ran_on & set(nodes), self._sight.woke_s
+        met, woke_s = ran_on if keeps_shape(row) else ran_on & set(nodes), self._observer.woke_s
         back = sorted(met & woke_s.keys(), key=lambda node: woke_s[node])
         after_s = (
-            self._sight.facts().kill_wait_s + _ENDS_OLD_S + woke_s[back[-1]] - self._sight.now_s() if back else 0.0
+            self._observer.facts().kill_wait_s + _ENDS_OLD_S + woke_s[back[-1]] - self._observer.now_s()
+            if back
+            else 0.0
         )
         if after_s > 0.0:
             raise TryLater(
@@ -117,7 +119,7 @@ class Starts:
 
     def _fenced(self, start: _Start) -> bool:
         """Whether a restart that nobody granted leaves again: Slurm then holds it, and the job can be moved."""
-        return self._sight.holds_exit_code() and not stays(start.known.row)
+        return self._observer.holds_exit_code() and not stays(start.known.row)
 
     def _checked(self, known: Known, allocation: Allocation, epoch: int) -> _Start | None:
         """None where nothing is to be done: asked for already, or never possible (which is noted)."""
@@ -140,14 +142,14 @@ class Starts:
                 return None
         elif last and last.epoch > epoch:
             return None
-        grant = Grant(epoch, row.restarts, nodes, per_node, self._sight.now_s(), before=row.reason or "")
-        wrong = shapes.impossible(nodes, per_node, self._sight.node_gpus)
-        wrong = wrong or shapes.into_maintenance(nodes, memo, self._sight.away, grant.at_s)
+        grant = Grant(epoch, row.restarts, nodes, per_node, self._observer.now_s(), before=row.reason or "")
+        wrong = shapes.impossible(nodes, per_node, self._observer.node_gpus)
+        wrong = wrong or shapes.into_maintenance(nodes, memo, self._observer.away, grant.at_s)
         if wrong and not own:
             grant = replace(grant, withdrawn=True)
             self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
             return None
-        facts = self._sight.facts()
+        facts = self._observer.facts()
         first = facts.multifactor
         lifted = replace(memo, ordered=shapes.FIRST) if first else memo
         batch = Batch(shapes.start_writes(row, memo, grant, first, facts.default_cpus), f"starting {job}")
@@ -158,7 +160,7 @@ class Starts:
         for seconds after they were granted, and would be taken for blocked."""
         failed = self._client.write_each(list(batches.values()))
         for job in batches:
-            self._memories.granted_at(job, self._sight.now_s())
+            self._memories.granted_at(job, self._observer.now_s())
         return failed
 
     def forget(self, job: JobId) -> None:
@@ -179,7 +181,9 @@ class Starts:
                 break
         else:
             deferred = _Deferred(due_s)
-            deferred.timer = threading.Timer(max(due_s - self._sight.now_s(), 0.0), self._write_deferred, (deferred,))
+            deferred.timer = threading.Timer(
+                max(due_s - self._observer.now_s(), 0.0), self._write_deferred, (deferred,)
+            )
             deferred.timer.daemon = True
             deferred.timer.start()
         deferred.batches[job] = batch

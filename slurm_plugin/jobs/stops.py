@@ -36,9 +36,9 @@ class _Asked:
 
 
 class Stops:
-    def __init__(self, options: Options, client: Routes, spool: Spool, memories: Memories, sight: Observer) -> None:
+    def __init__(self, options: Options, client: Routes, spool: Spool, memories: Memories, observer: Observer) -> None:
         self._options, self._client, self._spool, self._memories = options, client, spool, memories
-        self._sight = sight
+        self._observer = observer
 
     def due(self, known: Known) -> bool:
         """Whether it holds GPUs and was not asked yet."""
@@ -53,13 +53,13 @@ class Stops:
         later: list[tuple[JobId, Memo]] = []
         for known, grace_s in asked:
             row, memo, job = known.row, known.memo, known.seen.id
-            stop = Stop(self._sight.now_s(), grace_s, row.restarts)
+            stop = Stop(self._observer.now_s(), grace_s, row.restarts)
             if stays(row) and row.state != "PENDING":  # whoever asks: the signal would end it
                 what = "keeps its own shape" if keeps_shape(row) else "may not be requeued (Requeue=0)"
                 errors[job] = Never(f"{job} {what}: once it has started, only its end frees its GPUs")
             elif memo.outstanding and row.state == "PENDING":
                 # If it began to run before the hold came, the next observation asks it to leave.
-                taken = replace(memo.with_last(withdrawn=True, recalled=True), stop=stop, held_s=self._sight.now_s())
+                taken = replace(memo.with_last(withdrawn=True, recalled=True), stop=stop, held_s=self._observer.now_s())
                 later.append((job, taken))
                 back[job] = Batch((taken_back(row, stop.at_s),), f"taking back the grant of {job}")
             elif row.state == "RUNNING" and row.reason != "Prolog":
@@ -113,7 +113,7 @@ class Stops:
         A signal to a shell without a trap for it would end the job. A start that is too young to have a supervisor
         and too young to have a trap is left for the next observation.
         """
-        now_s = self._sight.now_s()
+        now_s = self._observer.now_s()
         ready: list[tuple[_Asked, JobId, int, Account]] = []
         notes: list[tuple[JobId, Memo]] = []
         requests: list[tuple[JobId, int, Stop]] = []
@@ -166,7 +166,7 @@ class Stops:
         """Whether its supervisor is to stay after the checkpoint: where exit code 86 would look like a failure."""
         if self._options.stop != "auto":
             return self._options.stop == "requeuehold"
-        return not self._sight.holds_exit_code() or is_awaited(row, self._sight.awaited)
+        return not self._observer.holds_exit_code() or is_awaited(row, self._observer.awaited)
 
     def let_go(self, row: JobRow, memo: Memo, now_s: float) -> state_machine.Step | None:
         """The requeue of a job that stays, once its supervisor says that it has checkpointed."""

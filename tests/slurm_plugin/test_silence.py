@@ -161,7 +161,7 @@ def test_what_is_hidden_from_us_is_not_gone(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.slurm.private = "jobs"
     rest, site.slurm.jobs = site.slurm.jobs, {}
-    site.port._sight._facts = None  # the site has just been reconfigured
+    site.port._observer._facts = None  # the site has just been reconfigured
 
     def demoted(name: str, answer: Completed) -> Completed:
         return replace(answer, out=answer.out.replace("Operator", "None")) if "assoc_mgr" in name else answer
@@ -169,7 +169,7 @@ def test_what_is_hidden_from_us_is_not_gone(tmp_path: Path) -> None:
     site.slurm.spoil = demoted
     assert site.ended() == []
     site.slurm.jobs, site.slurm.private = rest, "none"
-    site.port._sight._facts = None
+    site.port._observer._facts = None
     site.close()
 
 

@@ -135,7 +135,7 @@ class World:
     def ids(self) -> list[str]:
         """Of anybody's jobs, as they are and as somebody might call them."""
         number = self.dice.choice((*OURS, *THEIRS))
-        known = [seen.id for seen in self.port._sight.jobs.values()] + [due.job for due in self.port._shown_due()]
+        known = [seen.id for seen in self.port._observer.jobs.values()] + [due.job for due in self.port._shown_due()]
         return self.dice.sample([str(number), f"{number}.n{number}", f"{number}.", *known], 2)
 
     def does(self) -> None:

@@ -44,15 +44,15 @@ def test_jobs_of_one_second_are_first_in_first_out_by_number(tmp_path: Path) -> 
     slurm = Boundary({each: job(int(each.split("_")[0]), JobArrayID=each) for each in reversed(IDS)})
     options = Options(partitions=("dl",), spool=str(tmp_path / "spool"))
     client = Routes([CommandClient(slurm)], Pace())
-    sight = Observer(options, client, Spool(slurm.files, options.spool), Memories(tmp_path / "state"))
-    sight.look()
-    first = {seen.id: seen.submitted_s for seen in sight.jobs.values()}
+    observer = Observer(options, client, Spool(slurm.files, options.spool), Memories(tmp_path / "state"))
+    observer.look()
+    first = {seen.id: seen.submitted_s for seen in observer.jobs.values()}
     assert [seen.split(".")[0] for seen in sorted(first, key=lambda each: first[each] or 0.0)] == IDS
     assert len(set(first.values())) == len(IDS)
     slurm.jobs["99"] = job(99)  # of the same second, seen later: behind those who are known
-    sight.look()
-    assert {seen.id: seen.submitted_s for seen in sight.jobs.values() if seen.id in first} == first
-    newest = max(sight.jobs.values(), key=lambda seen: seen.submitted_s or 0.0)
+    observer.look()
+    assert {seen.id: seen.submitted_s for seen in observer.jobs.values() if seen.id in first} == first
+    newest = max(observer.jobs.values(), key=lambda seen: seen.submitted_s or 0.0)
     assert newest.id.startswith("99.")
 
 
