@@ -110,8 +110,8 @@ class Start:
     def __init__(self, observation: Observation, folder: Path) -> None:
         bench = Bench("fifo", observation, folder, LastSeen())
         bench.notice(observation)
+        asked = bench.question()  # the ledger then knows who rests, as after any look
         self.books = dumps((bench.journal.ledger, bench.last, observation))  # what they share, they share again
-        asked = bench.question()
         self.few = replace(asked, snapshot=replace(asked.snapshot, jobs=asked.snapshot.jobs[-3:]))
         bench.close()
 

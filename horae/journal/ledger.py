@@ -6,7 +6,7 @@ of retries, the newest full decision) lives in the arbiter's memory instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated, Any
@@ -239,20 +239,32 @@ class JobRecord:
         return min((limit for limit in limits if limit is not None), default=None)
 
 
-#: What is asked of a job, what it was given, and what a clock runs for; and the same of one that merely waits.
-_UNREST = attrgetter(
-    "shown", "ended", "released", "missing_since_s", "guessed", "cancel_why", "hold_why", "blocked", "cap", "aside",
-    "probe", "unused", "grant", "stop_asked_s",
-)  # fmt: skip
-_NO_UNREST = (True, None, False, None, False, None, None, None, None, None, None, None, None, None)
+#: What is asked of a job and what a clock runs for, as it is of one that merely waits.
+_AT_REST = {
+    "shown": True,
+    "ended": None,
+    "released": False,
+    "missing_since_s": None,
+    "guessed": False,
+    "cancel_why": None,
+    "hold_why": None,
+    "blocked": None,
+    "cap": None,
+    "aside": None,
+    "probe": None,
+    "unused": None,
+    "grant": None,
+    "stop_asked_s": None,
+}
+_ASKED, _NOTHING_ASKED = attrgetter(*_AT_REST), tuple(_AT_REST.values())
+_HOLDINGS = attrgetter("allocation", "holding", "target", "leases")
+_WAITING = (JobState.QUEUED, JobState.STOPPED)
 
 
 def rests(record: JobRecord) -> bool:
     """Whether it waits for a decision and for nothing else: it holds nothing and is to hold nothing, nothing is asked
     of it, and no time that passes changes that. In a long queue nearly all do."""
-    if _UNREST(record) != _NO_UNREST or not (record.state is JobState.QUEUED or record.state is JobState.STOPPED):
-        return False
-    if record.allocation or record.holding or record.target or record.leases:
+    if record.state not in _WAITING or _ASKED(record) != _NOTHING_ASKED or any(_HOLDINGS(record)):
         return False
     limit_s = record.spec.time_limit_s
     return limit_s is None or record.ran_s - record.limit_from_s < limit_s
@@ -318,6 +330,16 @@ class Alert:
     since_wall_s: Seconds
 
 
+def _follows(kind: Callable[[], Any]) -> Any:
+    """A field that is no part of the value: it follows from the others."""
+    return field(
+        default_factory=kind,
+        init=False,
+        compare=False,
+        repr=False,
+    )
+
+
 #: The order in which jobs were handed in.
 LINE = attrgetter("submitted_s", "id")
 
@@ -337,11 +359,11 @@ class Ledger:
     spent: dict[str, dict[str, GpuSeconds]] = field(default_factory=dict)  #: by tenant and day (`spending.py`)
 
     # what follows from the above, kept so as not to go through all jobs again: no state, and never written
-    changes: int = field(default=0, init=False, compare=False, repr=False)  #: events folded so far
-    touched: set[JobId] = field(default_factory=set, init=False, compare=False, repr=False)  #: not looked at since
-    _resting: set[JobId] = field(default_factory=set, init=False, compare=False, repr=False)
-    _astir: dict[JobId, JobRecord] = field(default_factory=dict, init=False, compare=False, repr=False)
-    _in_line: tuple[JobRecord, ...] = field(default=(), init=False, compare=False, repr=False)
+    changes: int = _follows(int)  #: events folded so far
+    touched: set[JobId] = _follows(set)  # noqa: RUF009 - it makes a `field`
+    _resting: set[JobId] = _follows(set)  # noqa: RUF009 - it makes a `field`
+    _astir: dict[JobId, JobRecord] = _follows(dict)  # noqa: RUF009 - it makes a `field`
+    _in_line: tuple[JobRecord, ...] = _follows(tuple)
 
     def __post_init__(self) -> None:
         self.touched.update(self.jobs)

@@ -103,12 +103,8 @@ def _step_back(
                 used.update(final[job])
         stepped_back.update(back)
         keep.update(back)
-        settled = not back or not _overflowing(used, capacity)
+        settled = not back
     return stepped_back
-
-
-def _overflowing(used: Mapping[NodeName, Gpus], capacity: Mapping[NodeName, Gpus]) -> bool:
-    return any(gpus > capacity.get(node, 0) for node, gpus in used.items())
 
 
 def _by_node(order: Sequence[JobName], of: Mapping[JobName, Allocation]) -> dict[NodeName, list[JobName]]:

@@ -69,8 +69,6 @@ def _at_rest(record: JobRecord, ours: Collection[NodeName]) -> bool:
     if asked:
         return False
     held = record.allocation
-    if not record.state.holds:
-        return not record.target and not held
     leaves = record.state is JobState.STOPPING or record.hold_why is not None or record.blocked is not None
     if leaves:
         return False

@@ -24,11 +24,10 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
     said already."""
     drafts: list[Draft] = []
     rounds = config.rounds
-    for job in [job for job in told if (was := ledger.jobs.get(job)) is None or was.blocked is None]:
-        del told[job]
     for record in ledger.astir():
         block = record.blocked
         if block is None:
+            told.pop(record.id, None)
             continue
         if now_s - block.since_s < rounds.blocked_s or told.get(record.id) == block.since_s:
             continue
@@ -37,8 +36,8 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
             alone, cap = block.alone, block.cap
             if cap is None:
                 cap = _tried_next(ledger, record, alone)
-            alone_id, until_s = record.id if alone else None, now_s + rounds.feedback_s
-            drafts.append(events.Capped(record.pool, record.tenant, cap, until_s, block.text, alone_id, alone))
+            job, until_s = record.id if alone else None, now_s + rounds.feedback_s
+            drafts.append(events.Capped(record.pool, record.tenant, cap, until_s, block.text, job, alone))
         elif record.grant is not None and block.kind is not BlockKind.ASIDE:
             drafts += [
                 events.Avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block.text)
