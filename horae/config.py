@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -292,39 +293,56 @@ class Config(Form):
     def pool(self, name: str) -> Pool | None:
         return next((p for p in self.pools if p.name == name), None)
 
+    @cached_property
+    def _listed(self) -> dict[str, TenantForm]:
+        return {t.name: t for t in self.tenants}
+
+    @cached_property
+    def _homes(self) -> dict[str, list[str]]:
+        """By user, the tenants that list them."""
+        found: dict[str, list[str]] = {}
+        for tenant in self.tenants:
+            for user in dict.fromkeys(tenant.users or ()):
+                found.setdefault(user, []).append(tenant.name)
+        return found
+
     def weight(self, tenant: str) -> float:
-        return next((t.weight for t in self.tenants if t.name == tenant), 1.0)
+        return self._listed[tenant].weight if tenant in self._listed else 1.0
 
     def cap(self, tenant: str) -> int | None:
         """GPUs that the tenant may hold at once in a pool; None: as many as there are."""
-        return next((t.cap for t in self.tenants if t.name == tenant), None)
+        return self._listed[tenant].cap if tenant in self._listed else None
 
     def knowing(self, tenants: Sequence[SiteTenant]) -> Config:
         """With the cluster's own tenants, as they weigh there; what the file says of one of them stands."""
-        said = {t.name for t in self.tenants}
-        more = [TenantForm(name=t.name, weight=t.weight) for t in tenants if t.name not in said]
-        return self.model_copy(update={"tenants": [*self.tenants, *more]}) if more else self
+        more = [TenantForm(name=t.name, weight=t.weight) for t in tenants if t.name not in self._listed]
+        if not more:
+            return self
+        known = self.model_copy(update={"tenants": [*self.tenants, *more]})
+        for worked_out in ("_listed", "_homes"):  # pydantic copies these too
+            known.__dict__.pop(worked_out, None)
+        return known
 
     def may_submit(self, user: str, tenant: str) -> bool:
         """Whether `user` may run jobs in the name of `tenant`. A tenant that is not listed is its own user's."""
-        for listed in self.tenants:
-            if listed.name == tenant:
-                return listed.users is None or user in listed.users or user == tenant
-        return user == tenant
+        listed = self._listed.get(tenant)
+        if listed is None:
+            return user == tenant
+        return listed.users is None or user in listed.users or user == tenant
 
     def leads(self, user: str, tenant: str) -> bool:
         """Whether the order of the tenant's jobs is this user's to say: a lead's, or of whoever is the whole tenant."""
-        for listed in self.tenants:
-            if listed.name == tenant:
-                return user in listed.leads or listed.users == [user] or (user == tenant and listed.users is None)
-        return user == tenant
+        listed = self._listed.get(tenant)
+        if listed is None:
+            return user == tenant
+        return user in listed.leads or listed.users == [user] or (user == tenant and listed.users is None)
 
     def lists(self, tenant: str) -> bool:
-        return any(t.name == tenant for t in self.tenants)
+        return tenant in self._listed
 
     def homes(self, user: str) -> tuple[str, ...]:
         """The tenants that list this user."""
-        return tuple(t.name for t in self.tenants if t.users is not None and user in t.users)
+        return tuple(self._homes.get(user, ()))
 
     def at_home(self, user: str, tenant: str) -> tuple[str, ...]:
         """The tenants that a job of `user` may count against where it names `tenant`: whom a tenant lists has no share

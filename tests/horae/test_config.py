@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.config import Config, Mode, load, parse, schema
+from horae.port import SiteTenant
 from policy.model import BadInput
 
 WHOLE = """\
@@ -115,6 +116,17 @@ def test_any_data_is_read_or_refused_in_words(data: object) -> None:
         assert isinstance(parse(json.dumps({"cluster": {"adapter": "fake"}, "pools": data})), Config)
     except BadInput as refused:
         assert str(refused)
+
+
+def test_tenants_of_the_cluster_are_known_beside_those_of_the_file() -> None:
+    """Also where it was asked before they came."""
+    config = parse("cluster: {adapter: fake}\ntenants: [{name: vision, weight: 2, cap: 4, users: [ann]}]")
+    assert (config.weight("speech"), config.lists("speech"), config.at_home("ann", "ann")) == (1.0, False, ("vision",))
+    known = config.knowing([SiteTenant("vision", 9.0), SiteTenant("speech", 3.0)])
+    assert (known.weight("speech"), known.lists("speech"), known.cap("speech")) == (3.0, True, None)
+    assert (known.weight("vision"), known.cap("vision")) == (2.0, 4)
+    assert config.weight("speech") == 1.0
+    assert known == config.knowing([SiteTenant("speech", 3.0)])
 
 
 def test_the_schema_names_every_section() -> None:
