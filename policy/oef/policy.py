@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from policy.contract import Context
+from policy.gandiva_fair.tickets import fair_shares
 from policy.model import (
     EMPTY,
     Allocation,
@@ -43,6 +44,8 @@ from policy.throughput import NOISE
 
 #: Speed-ups above this count as this: beyond it a solver's tolerances are larger than some tenants' whole throughput.
 MOST = 1e6
+#: GPUs that a job type is taken to be able to use where there are none for it: no weight is 0.
+LEAST = 1e-3
 
 
 def decide_non_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
@@ -122,22 +125,30 @@ def _kinds(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) -> l
 
 
 def _users(snapshot: Snapshot, kinds: Sequence[_Kind], gpus: Mapping[GpuType, int], capped: bool) -> Users:
-    tenants = {t.name: t for t in snapshot.tenants}
-    count: dict[str, int] = {}
-    for kind in kinds:
-        count[kind.tenant] = count.get(kind.tenant, 0) + 1
-    weight, cap = [], []
-    for kind in kinds:
-        tenant = tenants.get(kind.tenant)
-        weight.append((tenant.weight if tenant else 1.0) / count[kind.tenant])
-        most = sum((math.inf if j.gpus.max is None else j.gpus.max) for j in kind.jobs)
-        if tenant is not None and tenant.cap is not None:
-            most = min(most, tenant.cap)
-        cap.append(most if capped and most < sum(gpus.values()) else math.inf)
+    """A tenant's weight and limit are divided among its job types equally (§4.2.4), but none has more than it can use
+    of its tenant's part of all GPUs: what is over is its other types', not everybody's."""
     speed = np.array([k.row for k in kinds], dtype=np.float64).reshape(len(kinds), len(gpus))
-    return Users(
-        np.minimum(speed, MOST), np.array(weight), np.array(cap), np.array(list(gpus.values()), dtype=np.float64)
-    )
+    there = np.array(list(gpus.values()), dtype=np.float64)
+    total = max(float(there.sum()), 1.0)
+    most = [sum(math.inf if j.gpus.max is None else float(j.gpus.max) for j in k.jobs) for k in kinds]
+    able = np.minimum(most, np.maximum((speed > 0) @ there, LEAST)) if capped else np.full(len(kinds), total)
+    tenants = {t.name: t for t in snapshot.tenants}
+    of_tenant: dict[str, dict[str, float]] = {}
+    for i, kind in enumerate(kinds):
+        of_tenant.setdefault(kind.tenant, {})[str(i)] = float(able[i])
+    weights = {name: tenants[name].weight if name in tenants else 1.0 for name in of_tenant}
+    limits = {name: sum(wants.values()) for name, wants in of_tenant.items()}
+    for name in limits.keys() & tenants.keys() if capped else ():
+        limits[name] = min(limits[name], max(tenants[name].cap if tenants[name].cap is not None else math.inf, LEAST))
+    parts = fair_shares(weights, limits, total)
+    weight, cap = np.empty(len(kinds)), np.empty(len(kinds))
+    for name, wants in of_tenant.items():
+        equal = dict.fromkeys(wants, 1.0)
+        for row, x in fair_shares(equal, wants, parts[name]).items():
+            weight[int(row)] = weights[name] * x / parts[name]
+        for row, x in fair_shares(equal, wants, limits[name]).items():
+            cap[int(row)] = x if capped and x < there.sum() else math.inf
+    return Users(np.minimum(speed, MOST), weight, cap, there)
 
 
 def _job_shares(kinds: Sequence[_Kind], answer: Shares, types: Sequence[GpuType]) -> dict[JobName, Share]:
