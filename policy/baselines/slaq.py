@@ -49,7 +49,8 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             return 0.0  # as `reduction` says at every rate
         has = pools.count.get(job.name, 0)
         now = pools.rate(job, step.gpu_type, has) if has else 0.0
-        return (reduction(job, pools.rate(job, step.gpu_type, step.gpus)) - reduction(job, now)) / step.add
+        more = (reduction(job, pools.rate(job, step.gpu_type, step.gpus)) - reduction(job, now)) / step.add
+        return float(f"{more:.12g}")  # beyond that is noise, and would decide between equals
 
     first: list[tuple[float, tuple[float, str], Job]] = []
     for job in jobs:

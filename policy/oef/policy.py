@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from policy.contract import Context
 from policy.model import (
@@ -32,7 +30,8 @@ from policy.model import (
 )
 from policy.never import Could
 from policy.oef.envy_free import cooperative
-from policy.oef.shares import Shares, Users, non_cooperative
+from policy.oef.kinds import MOST, Kind, kinds_of, largest_demand, smallest, users_of
+from policy.oef.shares import Shares, non_cooperative
 from policy.parts import reasons
 from policy.parts.rounding import Account, fullest, opened, whole
 from policy.parts.solver import Backend
@@ -40,9 +39,6 @@ from policy.parts.turns import Turn
 from policy.places.filling import fill
 from policy.places.placement import Placer
 from policy.throughput import NOISE
-
-#: Speed-ups above this count as this: beyond it a solver's tolerances are larger than some tenants' whole throughput.
-MOST = 1e6
 
 
 def decide_non_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
@@ -57,22 +53,13 @@ def decide_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: 
 _Pick = tuple[Job, dict[GpuType, Gpus]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """One job type of one tenant: a virtual tenant (§4.2.4)."""
-
-    tenant: str
-    jobs: tuple[Job, ...]
-    row: tuple[float, ...]  #: speed-up by type
-
-
 def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, solve: Callable[..., Shares]) -> Proposal:
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
     gpus = {t: placer.free(t) for t in types}
     jobs, could = [j for j in snapshot.jobs if j.work.left != 0], Could(snapshot, context.speeds)
-    kinds = _kinds(_with_a_part(jobs, placer, could), types, context)
-    users = _users(snapshot, kinds, gpus, bool(options["demand_caps"]))
+    kinds = kinds_of(_with_a_part(jobs, placer, could), types, context)
+    users = users_of(snapshot, kinds, gpus, bool(options["demand_caps"]))
     backend = Backend(context.solver) if context.solver else Backend.HIGHS
     answer = solve(users, time_limit_s=context.time_limit_s, seed=context.seed, backend=backend)
     beyond = sum(max(k.row) > MOST for k in kinds)
@@ -87,7 +74,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     turn.keep(placer, jobs)
     account = Account.of(snapshot.state)
     deviation = account.charged(snapshot, options["quantum"], gpus) if account else {}
-    real = whole(ideal, deviation, gpus, _smallest(kinds), _largest_demand(kinds))
+    real = whole(ideal, deviation, gpus, smallest(kinds), largest_demand(kinds))
     picks = _pick(kinds, shares, real, context)
     _place(placer, picks, sorted(jobs, key=_starved), could)
     allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
@@ -112,35 +99,7 @@ def _with_a_part(jobs: Sequence[Job], placer: Placer, could: Could) -> list[Job]
     return [job for job in jobs if could(job) or (job.held > 0 and placer.possible(job, job.gpus.min))]
 
 
-def _kinds(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) -> list[_Kind]:
-    found: dict[tuple[str, tuple[float, ...]], list[Job]] = {}
-    for job in sorted(jobs, key=lambda j: j.order):
-        row = tuple(context.speeds.speedup(job, t) for t in types)
-        if any(w > 0 for w in row):
-            found.setdefault((job.tenant, tuple(round(w, 9) for w in row)), []).append(job)
-    return [_Kind(tenant, tuple(of), row) for (tenant, row), of in sorted(found.items())]
-
-
-def _users(snapshot: Snapshot, kinds: Sequence[_Kind], gpus: Mapping[GpuType, int], capped: bool) -> Users:
-    tenants = {t.name: t for t in snapshot.tenants}
-    count: dict[str, int] = {}
-    for kind in kinds:
-        count[kind.tenant] = count.get(kind.tenant, 0) + 1
-    weight, cap = [], []
-    for kind in kinds:
-        tenant = tenants.get(kind.tenant)
-        weight.append((tenant.weight if tenant else 1.0) / count[kind.tenant])
-        most = sum((math.inf if j.gpus.max is None else j.gpus.max) for j in kind.jobs)
-        if tenant is not None and tenant.cap is not None:
-            most = min(most, tenant.cap)
-        cap.append(most if capped and most < sum(gpus.values()) else math.inf)
-    speed = np.array([k.row for k in kinds], dtype=np.float64).reshape(len(kinds), len(gpus))
-    return Users(
-        np.minimum(speed, MOST), np.array(weight), np.array(cap), np.array(list(gpus.values()), dtype=np.float64)
-    )
-
-
-def _job_shares(kinds: Sequence[_Kind], answer: Shares, types: Sequence[GpuType]) -> dict[JobName, Share]:
+def _job_shares(kinds: Sequence[Kind], answer: Shares, types: Sequence[GpuType]) -> dict[JobName, Share]:
     """A job type's share among its jobs: equally, but none above what it can use."""
     out: dict[JobName, Share] = {}
     for kind, row in zip(kinds, answer.x, strict=True):
@@ -164,31 +123,12 @@ def _clean(x: float) -> float:
     return float(f"{x:.9g}")
 
 
-def _smallest(kinds: Sequence[_Kind]) -> dict[str, Gpus]:
-    """The smallest gang of each tenant; the paper's min over its jobs' demands."""
-    out: dict[str, Gpus] = {}
-    for kind in kinds:
-        for job in kind.jobs:
-            least = job.gpus.above(0) or 1
-            out[kind.tenant] = min(out.get(kind.tenant, least), least)
-    return out
-
-
-def _largest_demand(kinds: Sequence[_Kind]) -> dict[str, float]:
-    """Most GPUs that a tenant's jobs can use together."""
-    out: dict[str, float] = {}
-    for kind in kinds:
-        for job in kind.jobs:
-            out[kind.tenant] = out.get(kind.tenant, 0.0) + (math.inf if job.gpus.max is None else job.gpus.max)
-    return out
-
-
 def _starved(job: Job) -> tuple[float, float, str]:
     return (sum(job.attained.values()), *job.order)
 
 
 def _pick(
-    kinds: Sequence[_Kind],
+    kinds: Sequence[Kind],
     shares: Mapping[JobName, Share],
     real: Mapping[str, Mapping[GpuType, int]],
     context: Context,
@@ -262,7 +202,7 @@ def _owed(
     ideal: Mapping[str, Mapping[GpuType, float]],
     real: Mapping[str, Mapping[GpuType, int]],
     picks: Sequence[_Pick],
-    kinds: Sequence[_Kind],
+    kinds: Sequence[Kind],
 ) -> dict[str, dict[GpuType, float]]:
     """What the account is to count as each tenant's share: without what its gangs leave over of its whole GPUs (in
     §4.3 the account goes by those), unless one of them waits for more: else others would make it good."""
@@ -360,7 +300,7 @@ def _stand(snapshot: Snapshot, placer: Placer, answer: Shares) -> Proposal:
 
 
 def _ideal(
-    kinds: Iterable[_Kind], shares: Mapping[JobName, Share], types: Sequence[GpuType]
+    kinds: Iterable[Kind], shares: Mapping[JobName, Share], types: Sequence[GpuType]
 ) -> dict[str, dict[GpuType, float]]:
     """By tenant: GPUs of each type, the shares of its jobs together."""
     out: dict[str, dict[GpuType, float]] = {}

@@ -350,11 +350,14 @@ def _auction(this: Round, context: Context) -> None:
 
 def _pay(this: Round, random: Random) -> None:
     assert this.outcome is not None, "paid after the auction"
+    starving = {bid.app for bid in this.bids if bid.starving}
     for app in this.standings:
         if app not in this.outcome.wins:
             continue
         standing, fraction = this.standings[app], this.outcome.kept_fraction[app]
-        null_value = exp(-this.outcome.log_null[app])
+        # Who holds nothing has an unbounded rho: the auction's finite cap stands for it in the logarithm only. Were it
+        # worth something here, equals that contend would give all back, round for round, for ever.
+        null_value = 0.0 if app in starving else exp(-this.outcome.log_null[app])
         this.payments[app] = pay(
             this.outcome.wins[app],
             standing.base,

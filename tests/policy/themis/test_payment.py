@@ -69,3 +69,14 @@ def test_a_lease_can_be_worth_more_than_what_is_due() -> None:
     assert paid.kept == {}
     assert not paid.exact
     assert paid.expected > paid.due
+
+
+def test_of_equals_that_hold_nothing_the_winner_of_a_gang_may_keep_it() -> None:
+    """The gang's worth is nothing without it, so it is kept with probability c: what the auction puts in the place of
+    an unbounded rho is no value to fall back on. (Counted as one, c of the win was worth less, and all went back.)"""
+    this = rounds(world(nodes(1, 4), [job("a", 4), job("b", 4)]))
+    assert this.outcome is not None
+    ((winner, payment),) = this.payments.items()
+    c = this.outcome.kept_fraction[winner]
+    assert 0 < c < 1
+    assert dict(payment.choices) == pytest.approx({0: 1 - c, 4: c})

@@ -1,0 +1,85 @@
+"""Job types of tenants as virtual tenants (§4.2.4): their speed-ups, weights and demand caps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policy.contract import Context
+from policy.gandiva_fair.tickets import fair_shares
+from policy.model import Gpus, GpuType, Job, Snapshot
+from policy.oef.shares import Matrix, Users
+
+#: Speed-ups above this count as this: beyond it a solver's tolerances are larger than some tenants' whole throughput.
+MOST = 1e6
+#: GPUs that a job type is taken to be able to use where there are none for it: no weight is 0.
+LEAST = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One job type of one tenant: a virtual tenant (§4.2.4)."""
+
+    tenant: str
+    jobs: tuple[Job, ...]
+    row: tuple[float, ...]  #: speed-up by type
+
+
+def kinds_of(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) -> list[Kind]:
+    found: dict[tuple[str, tuple[float, ...]], list[Job]] = {}
+    for job in sorted(jobs, key=lambda j: j.order):
+        row = tuple(context.speeds.speedup(job, t) for t in types)
+        if any(w > 0 for w in row):
+            found.setdefault((job.tenant, tuple(round(w, 9) for w in row)), []).append(job)
+    return [Kind(tenant, tuple(of), row) for (tenant, row), of in sorted(found.items())]
+
+
+def users_of(snapshot: Snapshot, kinds: Sequence[Kind], gpus: Mapping[GpuType, int], capped: bool) -> Users:
+    """A tenant's weight and limit are divided among its job types equally (§4.2.4), but none has more than it can use
+    of its tenant's part of all GPUs: what is over is its other types', not everybody's."""
+    speed = np.array([k.row for k in kinds], dtype=np.float64).reshape(len(kinds), len(gpus))
+    there = np.array(list(gpus.values()), dtype=np.float64)
+    total = max(float(there.sum()), 1.0)
+    most = [sum(math.inf if j.gpus.max is None else float(j.gpus.max) for j in k.jobs) for k in kinds]
+    able = np.minimum(most, np.maximum((speed > 0) @ there, LEAST)) if capped else np.full(len(kinds), total)
+    of_tenant: dict[str, dict[str, float]] = {}
+    for i, kind in enumerate(kinds):
+        of_tenant.setdefault(kind.tenant, {})[str(i)] = float(able[i])
+    tenants = {t.name: t for t in snapshot.tenants}
+    weights = {name: tenants[name].weight if name in tenants else 1.0 for name in of_tenant}
+    caps = {t.name: max(t.cap, LEAST) for t in snapshot.tenants if capped and t.cap is not None}
+    limits = {name: min(sum(wants.values()), caps.get(name, math.inf)) for name, wants in of_tenant.items()}
+    parts = fair_shares(weights, limits, total)
+    weight, cap = _divided(of_tenant, parts), _divided(of_tenant, limits)
+    weight *= [weights[k.tenant] / parts[k.tenant] for k in kinds]
+    cap[(cap >= there.sum()) | (not capped)] = math.inf
+    return Users(np.minimum(speed, MOST), weight, cap, there)
+
+
+def _divided(of_tenant: Mapping[str, Mapping[str, float]], amounts: Mapping[str, float]) -> Matrix:
+    """By row: each tenant's amount among its job types equally, none above what it can use."""
+    rows = {i: x for name, able in of_tenant.items()
+            for i, x in fair_shares(dict.fromkeys(able, 1.0), able, amounts[name]).items()}  # fmt: skip
+    return np.array([rows[str(i)] for i in range(len(rows))], dtype=np.float64)
+
+
+def smallest(kinds: Sequence[Kind]) -> dict[str, Gpus]:
+    """The smallest gang of each tenant; the paper's min over its jobs' demands."""
+    out: dict[str, Gpus] = {}
+    for kind in kinds:
+        for job in kind.jobs:
+            least = job.gpus.above(0) or 1
+            out[kind.tenant] = min(out.get(kind.tenant, least), least)
+    return out
+
+
+def largest_demand(kinds: Sequence[Kind]) -> dict[str, float]:
+    """Most GPUs that a tenant's jobs can use together."""
+    out: dict[str, float] = {}
+    for kind in kinds:
+        for job in kind.jobs:
+            out[kind.tenant] = out.get(kind.tenant, 0.0) + (math.inf if job.gpus.max is None else job.gpus.max)
+    return out
