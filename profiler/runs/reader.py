@@ -191,7 +191,7 @@ class LogReader:
         if self._is_silent(raw):
             self._unread(number, raw, redrawn)
             return
-        if way.regex is not None:
+        if way.regex is not None and not self.bare.alive:
             m = way.match(raw)
             if m is not None:
                 if way.plan is not None:
