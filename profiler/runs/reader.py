@@ -21,7 +21,7 @@ from profiler.runs.between import without_evaluations
 from profiler.runs.learner import Learner
 from profiler.runs.records import Records
 from profiler.runs.run_reader import MAX_POINTS, Runs
-from profiler.runs.sane import counting, is_list, is_silent
+from profiler.runs.sane import counting, is_list, is_silent, unnamed
 from profiler.runs.series import Line
 from profiler.text import envelope, failures
 from profiler.text.terminal import State, Terminal
@@ -135,7 +135,7 @@ class LogReader:
     def _told(self) -> list[Run]:
         """What rules and words say; where that is no training, what was learnt."""
         runs = counting([run for run in without_evaluations(self.runs_read.all()) if not is_list(run)])
-        runs = [run for run in runs if not is_silent(run)]
+        runs = [run for run in map(unnamed, runs) if not is_silent(run)]
         if not self.learner.open or any(run.points for run in runs):
             return runs
         learnt = self.learner.told()

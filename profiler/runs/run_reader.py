@@ -262,12 +262,18 @@ class Runs:
         own = plan.told(plan.epoch, groups)
         bounds = self.bounds
         verdict = GOES_ON
+        name = plan.series
+        if kind == "epoch" and bounds.open.evaluating:
+            bounds.open.evaluating = self._was_told(name, own)
+            if bounds.open.evaluating:
+                kind, name = "validation", name + ":evaluation"
+                row.kind = kind
         if kind == "epoch":
             verdict = bounds.verdict(bounds.open.series.get(plan.series), plan, row, own)
         run = self._begin(verdict, line, progress=kind == "epoch")
-        series = run.series.get(plan.series)
+        series = run.series.get(name)
         if series is None:
-            series = bounds.new_series(plan, kind=kind)
+            series = bounds.new_series(plan, name, kind)
         if kind == "validation":
             self._validation(run, series, row, own)
             return
@@ -284,6 +290,15 @@ class Runs:
         self.hot.pop(plan.series, None)
         if kind == plan.kind and series.top is not None and series.top == (row.epoch, None) and not run.header_rule:
             self._warm(series, row, series.whole)
+
+    def _was_told(self, name: str, epoch: float | None) -> bool:
+        """Whether a line of this very sort told of this epoch already: behind the words that an evaluation begins it
+        tells of that."""
+        told = self.bounds.open.series.get(name)
+        if told is None or epoch is None:
+            return False
+        told.settle()
+        return told.last_epoch == epoch
 
     def _validation(self, run: Open, series: Series, row: Row, own: float | None) -> None:
         """A validation point stands where training stands, unless it prints training's own counter."""
