@@ -257,17 +257,13 @@ class Runs:
     def _summary(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool, kind: str = "") -> None:
         """A line about a whole epoch, or of an evaluation."""
         row = self._make(plan, groups, line, redrawn)
-        kind = row.kind = kind or plan.kind
+        kind = kind or plan.kind
         row.iteration = plan.told(plan.iteration, groups)
         own = plan.told(plan.epoch, groups)
         bounds = self.bounds
         verdict = GOES_ON
-        name = plan.series
-        if kind == "epoch" and bounds.open.evaluating:
-            bounds.open.evaluating = self._was_told(name, own)
-            if bounds.open.evaluating:
-                kind, name = "validation", name + ":evaluation"
-                row.kind = kind
+        name, kind = self._whose(plan.series, kind, own)
+        row.kind = kind
         if kind == "epoch":
             verdict = bounds.verdict(bounds.open.series.get(plan.series), plan, row, own)
         run = self._begin(verdict, line, progress=kind == "epoch")
@@ -290,6 +286,16 @@ class Runs:
         self.hot.pop(plan.series, None)
         if kind == plan.kind and series.top is not None and series.top == (row.epoch, None) and not run.header_rule:
             self._warm(series, row, series.whole)
+
+    def _whose(self, name: str, kind: str, epoch: float | None) -> tuple[str, str]:
+        """The series and the kind of a line about a whole epoch."""
+        run = self.bounds.open
+        if kind != "epoch" or not run.evaluating:
+            return name, kind
+        run.evaluating = self._was_told(name, epoch)
+        if not run.evaluating:
+            return name, kind
+        return name + ":evaluation", "validation"
 
     def _was_told(self, name: str, epoch: float | None) -> bool:
         """Whether a line of this very sort told of this epoch already: behind the words that an evaluation begins it
