@@ -325,8 +325,10 @@ def may_be_foreign_head(lower: bytes) -> bool:
 
 def _side_between(canonical: str) -> str:
     """The side that the word of an `index word value` row says, or that word; a row without one has none."""
-    word = "".join(c for c in canonical if c.isalpha() and c.isascii())
-    return "" if word.lower() in ("", "nan", "e") else side_of(word) or word
+    word = "".join(re.findall(r"[A-Za-z]", canonical))
+    if word.lower() in ("", "nan", "e"):
+        return ""
+    return side_of(word) or word
 
 
 class Bare:

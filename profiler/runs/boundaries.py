@@ -279,7 +279,10 @@ def _was_full(series: Series, last: float, iteration: float) -> bool:
     total = series.total
     if total is None or series.first_iteration is None:
         return False
-    return last >= total or (0 < total - last < series.interval and last + series.interval - total == iteration)
+    if last >= total:
+        return True
+    left = total - last
+    return 0 < left < series.interval and series.interval - left == iteration
 
 
 def _restarted(starts: list[Start], run: Open) -> bool:

@@ -400,8 +400,10 @@ def _furthest(chosen: list[Series], lead: Series) -> float | None:
 
 def _alike(series: Series, lead: Series) -> bool:
     """Whether lines tell what the lead's tell, in a form of their own: the best epoch so far behind a mark."""
-    told = [(s.kind, s.plan.rule, {f.what for f in s.plan.fields}) for s in (series, lead)]
-    return told[0] == told[1]
+    if (series.kind, series.plan.rule) != (lead.kind, lead.plan.rule):
+        return False
+    told = {f.what for f in series.plan.fields}
+    return told == {f.what for f in lead.plan.fields}
 
 
 def _failure(run: Open, main: Series | None) -> Failure | None:

@@ -105,11 +105,16 @@ def is_list(run: Run) -> bool:
 
 def unnamed(run: Run) -> Run:
     """The run without the losses of a file of two columns where they rise: an accuracy or a reward, with no name."""
-    told = [p.losses[0].value for p in run.points if p.rule == "generic/two-columns" and p.losses]
+    unnamed_points = (p for p in run.points if p.rule == "generic/two-columns")
+    told = [p.losses[0].value for p in unnamed_points if p.losses]
     third = len(told) // 3
-    if third < 2 or not median(told[-third:]) > max(told[:third]):
+    if third < 2:
         return run
-    return replace(run, points=tuple(replace(p, losses=(), validation_losses=()) for p in run.points))
+    first, last = told[:third], told[-third:]
+    if median(last) <= max(first):
+        return run
+    points = (replace(p, losses=(), validation_losses=()) for p in run.points)
+    return replace(run, points=tuple(points))
 
 
 def is_silent(run: Run) -> bool:
