@@ -42,6 +42,7 @@ _ROW = re.compile(rf"\s*{INT}\s+{INT}\s+[A-Za-z]")
 _STEPS_DONE = re.compile(rf"(?i)\s*(?:after\s+)?{INT}\s+(?:steps|updates|iterations|iters|batches)\b")
 #: `step 0]`: a counter that a bracket closes behind.
 _BRACKETED = re.compile(rf"[^\[\]{INT}]*{INT}\s*\]")
+_WHOLE = frozenset(("global", "overall", "total"))  #: what a counter of the whole run calls itself
 _LEADS = re.compile(rf"\s*{INT}(?:\s*[:|,-]|\t)")
 
 
@@ -266,11 +267,12 @@ class Line:
 
     @cached_property
     def staged(self) -> Mark | None:
-        """A named counter without a total in a bracket that closes before another with one."""
+        """A named counter without a total before another with one: in a bracket that closes, or of no whole run."""
         named = [m for m in self.marks if m.what == "iteration" and m.meaning is not None]
         if len(named) != 2 or named[0].total is not None or named[1].total is None:
             return None
-        return named[0] if _BRACKETED.match(self.body, self.body.find(named[0].key)) else None
+        inner = "epoch" not in self.named and not _WHOLE.intersection(words_of(named[0].key))
+        return named[0] if inner or _BRACKETED.match(self.body, self.body.find(named[0].key)) else None
 
     @property
     def done(self) -> bool:
@@ -356,7 +358,7 @@ COUNTS = (
     Count(
         lambda line: line.staged,
         _as_counting,
-        "of two counters the one with a total counts: the other, in a bracket before it, numbers a stage",
+        "of two counters the one with a total counts: the other, before it, numbers a stage or a pass",
         "[15-5 / step 0] Epoch 1, Itrs 10/29900, Loss=1.4094",
     ),
     Count(

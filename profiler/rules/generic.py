@@ -101,6 +101,7 @@ _AVERAGES = {
     "throughput": "throughput_average",
     "step_rate": "step_rate_average",
 }
+_ORDINAL = re.compile(rf"{INT}(?:st|nd|rd|th)\b")
 _EVALUATES = re.compile(r"(?i)\W*(?:running )?(?:evaluat|validat|testing|predict)")
 _BAR = re.compile(
     rf"%\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[|\|#*[ .-]*\|\s*\(?{INT}/{INT}"
@@ -135,7 +136,7 @@ def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning]
 def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None) -> Said | None:
     """What the text from `start` on says; None where it explains no number, or tells a story."""
     printed = canonical[start:]
-    canonical = canonical[:start] + english(printed)
+    canonical = canonical[:start] + _ORDINAL.sub(INT, english(printed))
     marks = scan(canonical, start, words)
     body = canonical[start:]
     if not marks or _is_story(marks, body):

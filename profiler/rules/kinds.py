@@ -88,7 +88,7 @@ _EPOCH_HEAD = re.compile(
 _DECORATED = re.compile(r"^[^=*#~-]*(?=[=*#~-]{4})")
 _HEADER_WORDS = frozenset(
     "epoch epochs step steps iter iters iteration iterations batch batches global of train training learning start "
-    "begin".split()
+    "begin current".split()
 )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from profiler.model import LossKind
 from profiler.rules import counters, generic
 from profiler.rules.lexicon.languages import FOREIGN_TRIGGERS, english
+from profiler.rules.lexicon.sides import side_of
 from profiler.rules.lexicon.units import TIME_UNITS, Meaning
 from profiler.rules.lexicon.words import COLUMNS_OF_PARTS, meaning, words_of
 from profiler.rules.pairs import scan
@@ -322,11 +323,19 @@ def may_be_foreign_head(lower: bytes) -> bool:
     ) and any(word in lower for word in ABROAD)
 
 
+def _side_between(canonical: str) -> str:
+    """The side that the word of an `index word value` row says, or that word; a row without one has none."""
+    word = "".join(re.findall(r"[A-Za-z]", canonical))
+    if word.lower() in ("", "nan", "e"):
+        return ""
+    return side_of(word) or word
+
+
 class Bare:
-    """A file of `index value` rows and nothing else, from its first line on."""
+    """A file of `index value` rows and nothing else, from its first line on; a word between may say the side."""
 
     NEEDED = 5  #: rows before it is believed
-    _ROW = re.compile(r"\s*(\d{1,18})[\s,;]+([-+]?\d+\.\d+(?:[eE][-+]?\d+)?|nan)\s*")
+    _ROW = re.compile(r"\s*(\d{1,18})[\s,;]+(?:[A-Za-z]{2,12} )?([-+]?\d+\.\d+(?:[eE][-+]?\d+)?|nan)\s*")
 
     def __init__(self) -> None:
         self.alive = True
@@ -337,7 +346,7 @@ class Bare:
     def take(self, number: int, text: str) -> list[tuple[int, str]]:
         """The rows that may be read now that this line came."""
         m = self._ROW.fullmatch(text) if number == self.seen + 1 else None
-        if m is None or int(m.group(1)) <= self.last:
+        if m is None or int(m.group(1)) < self.last + (not any(map(str.isalpha, text))):
             self.alive = False
             self.held = []
             return []
@@ -354,12 +363,17 @@ class Bare:
         canonical, numbers = tokenise(text)
         if len(numbers) not in (1, 2):
             return None
+        side = _side_between(canonical)
+        if side not in ("", "train", "validation"):
+            return None
+        what = "validation_loss" if side == "validation" else "loss"
         if len(numbers) == 2:
-            loss = Field("loss", 1, negative="-" in canonical, name="loss")
+            loss = Field(what, 1, negative="-" in canonical, name="loss")
         else:
-            loss = Field("loss", -1, name="loss", constant=float("nan"))
-        plan = Plan("generic/two-columns", "train", canonical, (Field("iteration", 0), loss), scope="run")
-        plan.series, plan.loss_kind = "generic/two-columns", LossKind.STEP
+            loss = Field(what, -1, name="loss", constant=float("nan"))
+        kind = "validation" if side == "validation" else "train"
+        plan = Plan("generic/two-columns", kind, canonical, (Field("iteration", 0), loss), scope="run")
+        plan.series, plan.loss_kind = f"generic/two-columns{side}", LossKind.STEP
         plan.sample, plan.origin = text, "bare"
         return plan.compile()
 

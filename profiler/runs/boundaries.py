@@ -124,7 +124,7 @@ class Boundaries:
             return AGAIN if own_epoch is None and iteration < last else GOES_ON
         if iteration == last:
             return self._ended(series) if self.resumed and row.rank is None else GOES_ON
-        if stood[0] is None and not self.explained and _was_full(series, last):
+        if stood[0] is None and not self.explained and _was_full(series, last, iteration):
             return AGAIN  # before the first epoch that is told, too
         if row.rank is None and not self.explained:
             return self._fell(series, epoch, iteration, last)
@@ -274,9 +274,15 @@ def _ahead(stood: Position, epoch: float | None, iteration: float | None) -> boo
     return epoch is None or stood[0] is None
 
 
-def _was_full(series: Series, last: float) -> bool:
-    """Whether a counter without an epoch stood at its total."""
-    return series.total is not None and last >= series.total and series.first_iteration is not None
+def _was_full(series: Series, last: float, iteration: float) -> bool:
+    """Whether a counter without an epoch stood at its total, or went on over it by its stride: 632/652, 648/652, 12."""
+    total = series.total
+    if total is None or series.first_iteration is None:
+        return False
+    if last >= total:
+        return True
+    left = total - last
+    return 0 < left < series.interval and series.interval - left == iteration
 
 
 def _restarted(starts: list[Start], run: Open) -> bool:

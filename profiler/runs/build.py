@@ -384,13 +384,26 @@ def _shares(s: Series, field: Field) -> Iterator[tuple[float, float]]:
 def _last_epoch(run: Open, chosen: list[Series], lead: Series | None) -> float | None:
     """The newest epoch as the training lines print it; headers count for lines that print none."""
     if lead is not None and lead.plan.epoch is not None and lead.last_epoch is not None:
-        return lead.last_epoch
+        return _furthest(chosen, lead)
     trained = [s.last_epoch for s in chosen if s.kind != "validation" and s.last_epoch is not None]
     if not trained:
         trained = [s.last_epoch for s in chosen if s.last_epoch is not None]
     if run.context is not None and any(s.kind != "validation" for s in chosen):
         trained.append(run.context[0])
     return max(trained, default=None)
+
+
+def _furthest(chosen: list[Series], lead: Series) -> float | None:
+    alike = [s.last_epoch for s in chosen if s.last_epoch is not None and _alike(s, lead)]
+    return max(alike)
+
+
+def _alike(series: Series, lead: Series) -> bool:
+    """Whether lines tell what the lead's tell, in a form of their own: the best epoch so far behind a mark."""
+    if (series.kind, series.plan.rule) != (lead.kind, lead.plan.rule):
+        return False
+    told = {f.what for f in series.plan.fields}
+    return told == {f.what for f in lead.plan.fields}
 
 
 def _failure(run: Open, main: Series | None) -> Failure | None:

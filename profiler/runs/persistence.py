@@ -18,11 +18,11 @@ from profiler.model import Failure, FailureKind, Kind, LossKind, Pause, Point, R
 from profiler.rules import tables
 from profiler.rules.book import RuleBook
 from profiler.rules.plan import Plan, Row
+from profiler.rules.records import Records
 from profiler.rules.templates import ORIGIN, Columns
 from profiler.runs.learner import Learner
 from profiler.runs.open_run import Facts, Open, Start
 from profiler.runs.reader import LogReader
-from profiler.runs.records import Records
 from profiler.runs.run_reader import Runs
 from profiler.runs.series import RECENT, SAME, Series
 from profiler.text.terminal import Terminal

@@ -16,12 +16,12 @@ from profiler.model import Run
 from profiler.rules import tables
 from profiler.rules.book import RuleBook
 from profiler.rules.plan import Plan
+from profiler.rules.records import Records
 from profiler.rules.shapes import Shape, Shapes
 from profiler.runs.between import without_evaluations
 from profiler.runs.learner import Learner
-from profiler.runs.records import Records
 from profiler.runs.run_reader import MAX_POINTS, Runs
-from profiler.runs.sane import counting, is_list, is_silent
+from profiler.runs.sane import counting, is_list, is_silent, unnamed
 from profiler.runs.series import Line
 from profiler.text import envelope, failures
 from profiler.text.terminal import State, Terminal
@@ -135,7 +135,7 @@ class LogReader:
     def _told(self) -> list[Run]:
         """What rules and words say; where that is no training, what was learnt."""
         runs = counting([run for run in without_evaluations(self.runs_read.all()) if not is_list(run)])
-        runs = [run for run in runs if not is_silent(run)]
+        runs = [run for run in map(unnamed, runs) if not is_silent(run)]
         if not self.learner.open or any(run.points for run in runs):
             return runs
         learnt = self.learner.told()
@@ -218,13 +218,18 @@ class LogReader:
         hit = self._hit(shape, text, number, redrawn)
         if hit is None:
             way.forget_in(self.table)
-        elif self.table is None:
+        elif self._in_text:
             drawn = None if bare is raw else self._shapes.with_bar(hit[0])
             way.turn(*hit, drawn, strip=bare is not raw)
 
     def _is_silent(self, raw: bytes) -> bool:
         """Whether a line, which is no row of a table, is known to say nothing."""
-        return self.table is None and not self.bare.alive and self._shapes.silent(raw)
+        return self._in_text and self._shapes.silent(raw)
+
+    @property
+    def _in_text(self) -> bool:
+        """Whether lines are neither rows of a table nor perhaps of two columns."""
+        return self.table is None and not self.bare.alive
 
     def _hit(self, shape: Shape, text: str, number: int, redrawn: bool) -> tuple[re.Pattern[str], Plan | None] | None:
         """Read a line by the expressions of its shape: the one that knew it, or None."""

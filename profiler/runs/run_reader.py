@@ -257,17 +257,19 @@ class Runs:
     def _summary(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool, kind: str = "") -> None:
         """A line about a whole epoch, or of an evaluation."""
         row = self._make(plan, groups, line, redrawn)
-        kind = row.kind = kind or plan.kind
+        kind = kind or plan.kind
         row.iteration = plan.told(plan.iteration, groups)
         own = plan.told(plan.epoch, groups)
         bounds = self.bounds
         verdict = GOES_ON
+        name, kind = self._whose(plan.series, kind, own)
+        row.kind = kind
         if kind == "epoch":
             verdict = bounds.verdict(bounds.open.series.get(plan.series), plan, row, own)
         run = self._begin(verdict, line, progress=kind == "epoch")
-        series = run.series.get(plan.series)
+        series = run.series.get(name)
         if series is None:
-            series = bounds.new_series(plan, kind=kind)
+            series = bounds.new_series(plan, name, kind)
         if kind == "validation":
             self._validation(run, series, row, own)
             return
@@ -284,6 +286,25 @@ class Runs:
         self.hot.pop(plan.series, None)
         if kind == plan.kind and series.top is not None and series.top == (row.epoch, None) and not run.header_rule:
             self._warm(series, row, series.whole)
+
+    def _whose(self, name: str, kind: str, epoch: float | None) -> tuple[str, str]:
+        """The series and the kind of a line about a whole epoch."""
+        run = self.bounds.open
+        if kind != "epoch" or not run.evaluating:
+            return name, kind
+        run.evaluating = self._was_told(name, epoch)
+        if not run.evaluating:
+            return name, kind
+        return name + ":evaluation", "validation"
+
+    def _was_told(self, name: str, epoch: float | None) -> bool:
+        """Whether a line of this very sort told of this epoch already: behind the words that an evaluation begins it
+        tells of that."""
+        told = self.bounds.open.series.get(name)
+        if told is None or epoch is None:
+            return False
+        told.settle()
+        return told.last_epoch == epoch
 
     def _validation(self, run: Open, series: Series, row: Row, own: float | None) -> None:
         """A validation point stands where training stands, unless it prints training's own counter."""

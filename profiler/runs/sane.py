@@ -103,6 +103,20 @@ def is_list(run: Run) -> bool:
     return len(rows) == 1 < len(run.points) and None not in next(iter(rows))[:1]
 
 
+def unnamed(run: Run) -> Run:
+    """The run without the losses of a file of two columns where they rise: an accuracy or a reward, with no name."""
+    unnamed_points = (p for p in run.points if p.rule == "generic/two-columns")
+    told = [p.losses[0].value for p in unnamed_points if p.losses]
+    third = len(told) // 3
+    if third < 2:
+        return run
+    first, last = told[:third], told[-third:]
+    if median(last) <= max(first):
+        return run
+    points = (replace(p, losses=(), validation_losses=()) for p in run.points)
+    return replace(run, points=tuple(points))
+
+
 def is_silent(run: Run) -> bool:
     """Whether its lines count nothing and measure nothing, once numbers that cannot count are left out."""
     counts = run.first_iteration is not None or run.last_epoch is not None

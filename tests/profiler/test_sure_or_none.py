@@ -455,3 +455,42 @@ def test_lines_behind_host_program_and_process() -> None:
     assert run["epochs"]["last"] == 7 and run["loss"]["n"] == 8
     heads = alone([f"Mar 05 10:{i:02d}:00 Train Epoch[{i}]: loss {falling(i):.4f}" for i in range(8)])
     assert heads["epochs"]["last"] == 7
+
+
+def test_rows_of_an_index_a_side_and_a_value() -> None:
+    trained = [f"{i} train {9 / (i + 1) + 2:.6f}" for i in range(20)]
+    run = alone(["0 val 10.9499", "0 hella 0.2476", *trained, "19 val 2.6131", "19 hella 0.2513"])
+    assert (run["iterations"]["last"], run["loss"]["n"], run["loss"]["last"]) == (19, 20, [19, 2.45])
+    assert run["validation"]["loss"]["last"] == [19, 2.6131]
+
+
+@pytest.mark.parametrize("side", ["", "train "])
+def test_what_rises_without_a_name_is_no_loss(side: str) -> None:
+    run = alone([f"{i} {side}{0.3 + i / 40:.4f}" for i in range(20)])
+    assert run["loss"] is None and run["iterations"]["last"] == 19
+
+
+def test_the_total_of_one_counter_is_not_anothers() -> None:
+    counted = [(p, s) for p in (1, 2) for s in range(16 if p == 1 else 4, 652, 16)]
+    run = alone([f"iteration:{p} step:{s}/652, NER loss:{falling(p * 40 + s / 16):.6f}" for p, s in counted])
+    assert (run["iterations"]["last"], run["iterations"]["total"], run["iterations"]["scope"]) == (644, 652, "epoch")
+    assert run["loss"]["n"] == len(counted)
+
+
+def test_an_ordinal_counts() -> None:
+    run = alone([line for i in range(1, 19) for line in (f"current step: {i}th step", f"batch loss:{falling(i):.6f}")])
+    assert run["iterations"]["last"] == 18 and run["loss"]["last"] == [18, round(falling(18), 6)]
+
+
+def test_epochs_told_in_two_forms_of_line_are_counted_together() -> None:
+    best = {0, 1, 2, 4, 7, 9, 12}
+    run = alone([f"{'[NEW BEST] ' * (i in best)}Epoch #{i}: train_loss={falling(i):.6f}" for i in range(16)])
+    assert run["epochs"]["last"] == 15 and run["loss"]["last"][0] == 15
+
+
+def test_of_an_epoch_told_twice_the_second_behind_words_of_testing_is_held_out() -> None:
+    told = [f"epoch: {i},  loss is: {falling(i):.6f}\ntesting in eval mode…\n" for i in range(8)]
+    held = [f"epoch: {i},  loss is: {falling(i) + 0.2:.6f}\nNow continue training…" for i in range(8)]
+    run = alone([a + b for a, b in zip(told, held, strict=True)])
+    assert run["loss"]["n"] == 8 and run["loss"]["last"] == [7, round(falling(7), 6)]
+    assert run["validation"]["loss"]["last"] == [7, round(falling(7) + 0.2, 6)]

@@ -21,10 +21,19 @@ from profiler.text.terminal import State
 LONGEST = 64  #: lines of a record
 WIDEST = 1024  #: bytes of one of them
 SORTS = 64  #: sets of names that are known
-_TELLING = ("train", "epoch", "validation")
+_TELLING = (
+    "train",
+    "epoch",
+    "validation",
+)
 _MEMBER = re.compile(rb"[\"'][\w ./@%+-]{1,80}[\"']\s*:\s*(\S.*)")
 _NAMES = re.compile(rb"[\"'][^\"']+[\"']\s*:")
-_SIGNS = (b"{\n", b"{\r", b"{'", b'{"')
+_SIGNS = (
+    b"{\n",
+    b"{\r",
+    b"{'",
+    b'{"',
+)
 
 
 class Records:
@@ -59,7 +68,9 @@ class Records:
         return out
 
     def _open(self, state: State) -> None:
-        self.held, self.depth, self.list_begun = [state], 0, False
+        self.held = [state]
+        self.depth = 0
+        self.list_begun = False
 
     def _take(self, state: State, out: list[State]) -> bool:
         """Take the next line of the open record; whether it is one."""
@@ -113,7 +124,8 @@ class Records:
     def from_json(cls, state: dict[str, Any], book: RuleBook) -> Records:
         self = cls(book)
         self.held = [_loaded(s) for s in state["held"]]
-        self.depth, self.list_begun = state["depth"], state["list"]
+        self.depth = state["depth"]
+        self.list_begun = state["list"]
         sorts = state["sorts"].items()
         self.sorts = {n.encode("latin-1"): s if isinstance(s, bool) else _loaded(s) for n, s in sorts}
         return self
@@ -125,7 +137,10 @@ def _opens(state: State) -> bool:
     if b"{" not in raw[:40] or b"}" in raw or state[2]:
         return False
     text = raw.strip()
-    return text == b"{" or (text[:1] == b"{" and text.endswith(b",") and _MEMBER.fullmatch(text[1:]) is not None)
+    if text == b"{":
+        return True
+    first = text[:1] == b"{" and text.endswith(b",")
+    return first and _MEMBER.fullmatch(text[1:]) is not None
 
 
 def _saved(state: State) -> list[Any]:
