@@ -25,12 +25,23 @@ GPUS, MEMORY, CORES = "GPUs", "memory-mb", "vcores"
 
 
 @dataclass(frozen=True, slots=True)
+class Applications:
+    """How many applications a queue has. Those beyond `most_running` are taken in, and wait."""
+
+    there: int = 0
+    running: int = 0  #: of them, those that may begin, or have
+    active: int = 0  #: of those, whose application masters have their share
+    most: int | None = None
+    most_running: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MastersShare:
     """What the application masters in one partition of a queue have, and may have."""
 
     used: Amounts
     most: Amounts
-    user_most: Amounts  #: those of one user
+    user_most: Amounts  #: those of one user; {}: not told
     used_by: Mapping[str, Amounts]  #: by user
 
     def of(self, user: str) -> tuple[Amounts, Amounts]:
@@ -59,9 +70,7 @@ class Queue:
     #: the same in each partition, where it has a share of several
     per_user_in: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)
     largest: Amounts = field(default_factory=lambda: EMPTY)  #: the most that one container in it may have; {}: not told
-    apps: int = 0  #: applications in it
-    active_apps: int = 0  #: of them, those that were let begin
-    most_apps: int | None = None  #: that it takes in at a time
+    apps: Applications = field(default_factory=Applications)
     masters: Mapping[str, MastersShare] = field(default_factory=lambda: EMPTY)  #: by partition; of a leaf
 
     def limit(self, label: str, what: str = GPUS) -> tuple[int | None, int]:
@@ -98,7 +107,6 @@ class Queue:
 class Queues:
     kind: str  #: CAPACITY or FAIR
     root: Queue
-    whole: Amounts = field(default_factory=lambda: EMPTY)  #: what there is, in all partitions; {}: not told
 
     def find(self, name: str) -> Queue:
         """By its path, or by its name where that is unique. Raises BadInput."""
@@ -155,8 +163,7 @@ def queues(info: Mapping[str, Any]) -> Queues:
     kind = str(info.get("type", ""))
     with understood("reading the queues"):
         if kind == "capacityScheduler":
-            whole = _by_label(info, "effectiveMaxResource")
-            return Queues(CAPACITY, _capacity(info, "root", whole), _sum(whole.values()))
+            return Queues(CAPACITY, _capacity(info, "root", _by_label(info, "effectiveMaxResource")))
         if kind == "fairScheduler":
             return Queues(FAIR, _fair(info.get("rootQueue") or {}))
     raise BadInput(
@@ -196,13 +203,17 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
         if len(shares) > 1
         else EMPTY,
         largest=resources(value.get("maximumAllocation")),
-        apps=int(value.get("numApplications", sum(child.apps for child in children))),
-        active_apps=int(value.get("numActiveApplications") or 0),
-        most_apps=min(
-            (int(value[key]) for key in ("maxParallelApps", "maxApplications") if key in value), default=None
-        ),
-        masters=_masters(value) if not children else EMPTY,
+        apps=_applications(value, children),
+        masters=_masters(value),
     )
+
+
+def _applications(value: Mapping[str, Any], children: Sequence[Queue]) -> Applications:
+    below = [each.apps for each in children]
+    active = int(value.get("numActiveApplications", sum(each.active for each in below)))
+    waiting = int(value.get("numPendingApplications", sum(each.running - each.active for each in below)))
+    there = int(value.get("numApplications", sum(each.there for each in below)))
+    return Applications(there, active + waiting, active, value.get("maxApplications"), value.get("maxParallelApps"))
 
 
 def _masters(value: Mapping[str, Any]) -> dict[str, MastersShare]:
@@ -212,11 +223,13 @@ def _masters(value: Mapping[str, Any]) -> dict[str, MastersShare]:
         }
         for each in many((value.get("users") or {}).get("user"))
     }
+    # A partition's own limit of a user is one of some time ago; this one is of the default partition.
+    user_most = _amounts(value.get("userAMResourceLimit"))
     return {
         (label := str(part.get("partitionName") or "")): MastersShare(
             _amounts(part.get("amUsed")),
             _amounts(part["amLimit"]),
-            _amounts(part.get("userAmLimit")),
+            EMPTY if label else user_most,
             {user: told.get(label, EMPTY) for user, told in users.items()},
         )
         for part in _usages(value)

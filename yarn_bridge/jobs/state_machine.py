@@ -187,8 +187,8 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
         finished = all(ack.state == State.COMPLETED for ack in told.values())
         if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
             return Step(record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s))
-    elif facts.service_read and facts.service is not None and _asks_for_more(record, facts.service):
-        return Step(record, (Action(Verb.FLEX, shapes.counts(record, record.placed)),))
+    elif beyond := _beyond_its_grant(record, facts):
+        return Step(record, beyond)
     elif resumable and (why := worn(facts, RENEW_AT)):
         leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=why)
         return Step(leaving)
@@ -256,13 +256,9 @@ def _clearing(record: Record, facts: Facts) -> Step:
 
 
 def _idle(record: Record, facts: Facts) -> Step:
-    """Nothing to do but to take back what a late flex gave, or a service of a job that has ended. A job without GPUs
-    waits for nobody: it begins, and begins again when it was lost."""
+    """Nothing to do but to take back what a late flex gave, or a service of a job that has ended."""
     if not record.each and not record.outcome.ended and (facts.app is None or not record.granted):
-        waits_s = backoff_s(record.granted - 1, AGAIN_S, LONGEST_AGAIN_S) if record.granted else 0.0
-        if facts.now_s - record.since_s >= waits_s:
-            return Step(replace(record.into(Phase.FORMING, facts.now_s), granted=record.granted + 1, workers=()))
-        return Step(record)
+        return _by_itself(record, facts)
     if facts.last_words and killed_by_owner(record, facts):
         return _bereaved(record, facts, f"its YARN application was ended: {facts.last_words}")
     if facts.app is None or not facts.service_read:
@@ -272,6 +268,14 @@ def _idle(record: Record, facts: Facts) -> Step:
     service = facts.service
     if service is not None and service.components and service.flexible and any(service.counts.values()):
         return Step(record, (Action(Verb.FLEX, dict.fromkeys(service.counts, 0)),))
+    return Step(record)
+
+
+def _by_itself(record: Record, facts: Facts) -> Step:
+    """A job without GPUs waits for nobody: it begins, and begins again when it was lost."""
+    waits_s = backoff_s(record.granted - 1, AGAIN_S, LONGEST_AGAIN_S) if record.granted else 0.0
+    if facts.now_s - record.since_s >= waits_s:
+        return Step(replace(record.into(Phase.FORMING, facts.now_s), granted=record.granted + 1, workers=()))
     return Step(record)
 
 
@@ -442,11 +446,18 @@ def killed_by_owner(record: Record, facts: Facts) -> bool:
     return found is not None and found[1] == record.owner
 
 
-def _asks_for_more(record: Record, service: Service) -> bool:
-    """Whether somebody flexed it up while it trains: who came waits at a gate that opens to nobody, and its GPU is
-    counted for nobody."""
+def _beyond_its_grant(record: Record, facts: Facts) -> tuple[Action, ...]:
+    """What takes back the workers that somebody added while it trains: they wait at a gate that opens to nobody, and
+    their GPUs are counted for nobody."""
+    service = facts.service
+    if not facts.service_read or service is None or not service.flexible or not service.components:
+        return ()
     wanted = shapes.counts(record, record.placed)
-    return service.flexible and any(each.count > wanted.get(name, 0) for name, each in service.components.items())
+    if any(each.count > wanted.get(name, 0) for name, each in service.components.items()):
+        return (Action(Verb.FLEX, wanted),)
+    known = {each.container for each in living_instances(service)} | {each.name for each in record.workers}
+    gone = tuple(sorted(facts.members.keys() - known))
+    return (Action(Verb.FORGET, names=gone),) if gone else ()
 
 
 def worn(facts: Facts, share: float) -> str:
