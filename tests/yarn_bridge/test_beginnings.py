@@ -55,8 +55,6 @@ ALL, ANNS = ("j0", "j1", "j2", "j3"), ("j1", "j3")
          "application masters of ann in queue root.default may have 1024 MB: 1 more may begin", 1),
         (tree(maxParallelApps=6, numPendingApplications=1, numApplications=9, usage={"amLimit": masters(131072)}), ALL,
          "queue root.default lets 6 applications run at a time: 3 more may begin", 3),
-        (tree(maxParallelApps=9, maxApplications=2, usage={"amLimit": masters(131072)}), ALL,
-         "queue root.default takes in 2 applications: 0 more may begin", 0),
     ],
 )  # fmt: skip
 def test_no_more_jobs_are_granted_than_may_begin(queued: dict[str, Any], whom: Any, name: str, most: int) -> None:

@@ -25,24 +25,13 @@ GPUS, MEMORY, CORES = "GPUs", "memory-mb", "vcores"
 
 
 @dataclass(frozen=True, slots=True)
-class Applications:
-    """How many applications a queue has. Those beyond `most_running` are taken in, and wait."""
-
-    there: int = 0
-    running: int = 0  #: of them, those that may begin, or have
-    active: int = 0  #: of those, whose application masters have their share
-    most: int | None = None
-    most_running: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class MastersShare:
     """What the application masters in one partition of a queue have, and may have."""
 
-    used: Amounts
-    most: Amounts
-    user_most: Amounts  #: those of one user; {}: not told
-    used_by: Mapping[str, Amounts]  #: by user
+    used: Amounts = field(default_factory=lambda: EMPTY)
+    most: Amounts = field(default_factory=lambda: EMPTY)  #: {}: not told
+    user_most: Amounts = field(default_factory=lambda: EMPTY)  #: those of one user; {}: not told
+    used_by: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)  #: by user
 
     def of(self, user: str) -> tuple[Amounts, Amounts]:
         """(used, most), of this user, or of all."""
@@ -70,7 +59,9 @@ class Queue:
     #: the same in each partition, where it has a share of several
     per_user_in: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)
     largest: Amounts = field(default_factory=lambda: EMPTY)  #: the most that one container in it may have; {}: not told
-    apps: Applications = field(default_factory=Applications)
+    active: int = 0  #: applications whose masters have their share
+    running: int = 0  #: they, and those that may begin as soon as there is some
+    most_running: int = 1 << 31
     masters: Mapping[str, MastersShare] = field(default_factory=lambda: EMPTY)  #: by partition; of a leaf
 
     def limit(self, label: str, what: str = GPUS) -> tuple[int | None, int]:
@@ -183,6 +174,7 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
     least = _sum(shares.values())
     most = _by_label(value, "effectiveMaxResource")
     usage = _usages(value)
+    active = int(value.get("numActiveApplications", 0))
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
@@ -203,17 +195,11 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
         if len(shares) > 1
         else EMPTY,
         largest=resources(value.get("maximumAllocation")),
-        apps=_applications(value, children),
+        active=active,
+        running=active + int(value.get("numPendingApplications", 0)),
+        most_running=int(value.get("maxParallelApps", 1 << 31)),
         masters=_masters(value),
     )
-
-
-def _applications(value: Mapping[str, Any], children: Sequence[Queue]) -> Applications:
-    below = [each.apps for each in children]
-    active = int(value.get("numActiveApplications", sum(each.active for each in below)))
-    waiting = int(value.get("numPendingApplications", sum(each.running - each.active for each in below)))
-    there = int(value.get("numApplications", sum(each.there for each in below)))
-    return Applications(there, active + waiting, active, value.get("maxApplications"), value.get("maxParallelApps"))
 
 
 def _masters(value: Mapping[str, Any]) -> dict[str, MastersShare]:

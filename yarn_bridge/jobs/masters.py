@@ -5,10 +5,10 @@ So while a job waits that has no application yet, what one needs is kept free on
 on each: that would take GPUs from jobs for masters that come to one node at most. Where it comes to another, a gang
 that it displaced teaches (`room.py`).
 
-And a queue lets so many begin: the capacity scheduler takes in so many applications, lets so many run
-(`maximum-applications`, `max-parallel-apps`, of each queue up to the root), and gives the application masters of a queue,
-and of each user in it, a share (`maximum-am-resource-percent`): a tenth where nobody says otherwise. What waits for one
-of them has no container, and no gang of its forms, however many GPUs are free. A suspended job keeps its place.
+And a queue lets so many begin: the capacity scheduler lets so many applications run at a time (`max-parallel-apps`),
+and gives the application masters of a queue, and of each user in it, a share (`maximum-am-resource-percent`): a tenth
+where nobody says otherwise. What waits for either has no container, and no gang of its forms, however many GPUs are
+free. A suspended job keeps its place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from horae.port import TryLater
 from policy.model import BadInput, Gpus, Health, JobName, Node, Quota
-from yarn_bridge.clients.queues import CORES, MEMORY, Amounts, Queue, Queues
+from yarn_bridge.clients.queues import CORES, MEMORY, Amounts, MastersShare, Queue, Queues
 from yarn_bridge.clients.records import NodeReport
 from yarn_bridge.jobs.room import Held, amount, free_gpus, there
 
@@ -123,7 +123,7 @@ def quotas(queues: Queues, beginners: Sequence[Beginner], master: Amounts, since
             queue = queues.find(name)
         except BadInput:
             continue  # said elsewhere: nothing can be started in it
-        for text, owner, more in _limits(queues, queue, {each.owner for each in mine}, master):
+        for text, owner, more in _limits(queue, {each.owner for each in mine}, master):
             whom = tuple(each.job for each in mine if owner in ("", each.owner))
             most = max(more - since, 0)
             if most < len(whom):
@@ -131,23 +131,18 @@ def quotas(queues: Queues, beginners: Sequence[Beginner], master: Amounts, since
     return tuple(found.values())
 
 
-def _limits(queues: Queues, queue: Queue, owners: set[str], master: Amounts) -> Iterator[tuple[str, str, int]]:
+def _limits(queue: Queue, owners: set[str], master: Amounts) -> Iterator[tuple[str, str, int]]:
     """(the limit in words, the user that it binds alone, how many may begin within it)."""
-    for each in queues.above(queue.path):
-        apps = each.apps
-        if apps.most is not None:
-            yield f"queue {each.path} takes in {apps.most} applications", "", apps.most - apps.there
-        if apps.most_running is not None:
-            text = f"queue {each.path} lets {apps.most_running} applications run at a time"
-            yield text, "", apps.most_running - apps.running
-    share = queue.masters.get(queue.label)
-    least = 0 if queue.apps.active else 1  # the first one begins, whatever its size
-    for owner in ("", *sorted(owners)) if share is not None else ():
+    text = f"queue {queue.path} lets {queue.most_running} applications run at a time"
+    yield text, "", queue.most_running - queue.running
+    share = queue.masters.get(queue.label, MastersShare())
+    least = 0 if queue.active else 1  # the first one begins, whatever its size
+    for owner in ("", *sorted(owners)):
         used, most = share.of(owner)
         if any(most.values()):
-            more = _fitting(used, most, master)
             whose = f"application masters of {owner}" if owner else "application masters"
-            yield f"{whose} in queue {queue.path} may have {most[MEMORY]} MB", owner, max(more, least)
+            more = max(_fitting(used, most, master), least)
+            yield f"{whose} in queue {queue.path} may have {most[MEMORY]} MB", owner, more
 
 
 def _fitting(used: Amounts, most: Amounts, each: Amounts) -> int:
