@@ -83,7 +83,7 @@ def runs_on(shop: Shop, job: str, kept: list[str]) -> None:
 
 def is_taken_back(shop: Shop, job: str, kept: list[str]) -> None:
     """A worker more than it was granted: its GPU is nobody's until it is given back."""
-    notes = "its workers than it was granted"
+    notes = "its workers than were granted"
     shop.cluster.until("it is said", lambda: any(notes in each for each in shop.cluster.observe().notes))
     shop.cluster.until("it is given back", lambda: bool(shop.cluster.observe()) and shop.app(job).gpus == len(kept))
     runs_on(shop, job, kept)

@@ -293,7 +293,8 @@ def test_what_an_administrator_ends_before_its_gang_stands_is_not_made_again_at_
 def test_workers_that_somebody_adds_by_yarns_own_means_go_again() -> None:
     more = service((1, 2), "c1@n1 c2@n2 c3@n2")
     found = step(record(Phase.OPEN), Facts(1.0, app(3), more, True, members("c1", "c2", "c3")))
-    assert found == Step(record(Phase.OPEN), (Action(Verb.FLEX, {"w0": 1, "w1": 1}),))
+    assert found.actions == (Action(Verb.FLEX, {"w0": 1, "w1": 1}),)
+    assert found.note == "somebody asked YARN for more of its workers than were granted"
     gone = step(record(Phase.OPEN), Facts(1.0, app(), service(), True, members("c1", "c2", "c3")))
     assert gone == Step(record(Phase.OPEN), (Action(Verb.FORGET, names=("c3",)),)), "or its service is read for ever"
     starting = step(record(Phase.OPEN), Facts(1.0, app(3), replace(more, state="ACCEPTED"), True))

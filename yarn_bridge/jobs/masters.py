@@ -136,7 +136,7 @@ def _limits(queue: Queue, owners: set[str], master: Amounts) -> Iterator[tuple[s
     text = f"queue {queue.path} lets {queue.most_running} applications run at a time"
     yield text, "", queue.most_running - queue.running
     share = queue.masters.get(queue.label, MastersShare())
-    least = 0 if queue.active else 1  # the first one begins, whatever its size
+    least = int(queue.active == 0)  # the first one begins, whatever its size
     for owner in ("", *sorted(owners)):
         used, most = share.of(owner)
         if any(most.values()):

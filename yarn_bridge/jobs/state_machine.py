@@ -94,6 +94,7 @@ class Action:
 class Step:
     record: Record
     actions: tuple[Action, ...] = ()
+    note: str = ""  #: what is undone by it, for people
 
 
 _SWEEP, _MAKE, _DESTROY = Action(Verb.SWEEP), Action(Verb.MAKE), Action(Verb.DESTROY)
@@ -187,12 +188,11 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
         finished = all(ack.state == State.COMPLETED for ack in told.values())
         if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
             return Step(record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s))
-    elif beyond := _beyond_its_grant(record, facts):
-        return Step(record, beyond)
-    elif resumable and (why := worn(facts, RENEW_AT)):
+        return Step(record)
+    if resumable and (why := worn(facts, RENEW_AT)):
         leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=why)
         return Step(leaving)
-    return Step(record)
+    return _within_its_grant(record, facts)
 
 
 def _leaving(record: Record, facts: Facts, retries: int, resumable: bool) -> Step:
@@ -446,18 +446,20 @@ def killed_by_owner(record: Record, facts: Facts) -> bool:
     return found is not None and found[1] == record.owner
 
 
-def _beyond_its_grant(record: Record, facts: Facts) -> tuple[Action, ...]:
+def _within_its_grant(record: Record, facts: Facts) -> Step:
     """What takes back the workers that somebody added while it trains: they wait at a gate that opens to nobody, and
     their GPUs are counted for nobody."""
     service = facts.service
-    if not facts.service_read or service is None or not service.flexible or not service.components:
-        return ()
+    if service is None or not service.flexible:
+        return Step(record)
     wanted = shapes.counts(record, record.placed)
     if any(each.count > wanted.get(name, 0) for name, each in service.components.items()):
-        return (Action(Verb.FLEX, wanted),)
+        return Step(
+            record, (Action(Verb.FLEX, wanted),), "somebody asked YARN for more of its workers than were granted"
+        )
     known = {each.container for each in living_instances(service)} | {each.name for each in record.workers}
     gone = tuple(sorted(facts.members.keys() - known))
-    return (Action(Verb.FORGET, names=gone),) if gone else ()
+    return Step(record, (Action(Verb.FORGET, names=gone),) if gone else ())
 
 
 def worn(facts: Facts, share: float) -> str:

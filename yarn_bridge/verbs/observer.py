@@ -32,7 +32,6 @@ from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
     Facts,
     Step,
-    Verb,
     awaits,
     checkpoint_trouble,
     next_step,
@@ -258,8 +257,8 @@ class Observer:
                 self.due[record.job] = Next(record, app, facts, step)
             elif facts.service_read:
                 self.silent.pop(record.job, None)
-            if record.phase is Phase.OPEN and any(action.verb is Verb.FLEX for action in step.actions):
-                notes.append(f"{record.job}: somebody asked YARN for more of its workers than it was granted: they go")
+            if step.note:
+                notes.append(f"{record.job}: {step.note}: they go")
             if facts.unreadable:
                 notes.append(f"{record.job}: {facts.unreadable}")
         return notes
