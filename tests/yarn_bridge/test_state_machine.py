@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -504,10 +505,10 @@ def test_a_job_that_could_not_go_on_is_not_stopped_for_its_token() -> None:
 
 
 def test_a_job_leaves_an_application_whose_lifetime_is_limited_before_its_end() -> None:
-    def left(seconds: float | None) -> Step:
+    def left(seconds: float) -> Step:
         return step(record(Phase.OPEN), Facts(700.0, replace(app(), left_s=seconds)))
 
-    assert left(None) == left(301.0) == Step(record(Phase.OPEN))
+    assert left(inf) == left(301.0) == Step(record(Phase.OPEN))
     leaves = left(299.0).record
     assert (leaves.phase, leaves.native) == (Phase.LEAVING, OUTLIVED)
     lost = step(record(Phase.OPEN), Facts(700.0, replace(app(), left_s=1.0)), resumable=False)

@@ -210,12 +210,12 @@ def _masters(value: Mapping[str, Any]) -> dict[str, MastersShare]:
         for each in many((value.get("users") or {}).get("user"))
     }
     # A partition's own limit of a user is one of some time ago; this one is of the default partition.
-    user_most = _amounts(value.get("userAMResourceLimit"))
+    user_most = {"": _amounts(value.get("userAMResourceLimit"))}
     return {
         (label := str(part.get("partitionName") or "")): MastersShare(
             _amounts(part.get("amUsed")),
             _amounts(part["amLimit"]),
-            EMPTY if label else user_most,
+            user_most.get(label, EMPTY),
             {user: told.get(label, EMPTY) for user, told in users.items()},
         )
         for part in _usages(value)

@@ -14,6 +14,7 @@ free. A suspended job keeps its place.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from horae.port import TryLater
@@ -119,11 +120,10 @@ def quotas(queues: Queues, beginners: Sequence[Beginner], master: Amounts, since
     found: dict[str, Quota] = {}
     for name in sorted({each.queue for each in beginners}):
         mine = [each for each in beginners if each.queue == name]
-        try:
-            queue = queues.find(name)
-        except BadInput:
-            continue  # said elsewhere: nothing can be started in it
-        for text, owner, more in _limits(queue, {each.owner for each in mine}, master):
+        limits = list[tuple[str, str, int]]()
+        with suppress(BadInput):  # said elsewhere: nothing can be started in it
+            limits += _limits(queues.find(name), {each.owner for each in mine}, master)
+        for text, owner, more in limits:
             whom = tuple(each.job for each in mine if owner in ("", each.owner))
             most = max(more - since, 0)
             if most < len(whom):

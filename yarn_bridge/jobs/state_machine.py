@@ -470,7 +470,7 @@ def worn(facts: Facts, share: float) -> str:
     if facts.harm:
         return f"stopped at a checkpoint to be started elsewhere: {facts.harm}"
     age_s = facts.now_s - facts.app.submitted_s
-    if facts.app.left_s is not None and share * (age_s + facts.app.left_s) < age_s:
+    if share * (age_s + facts.app.left_s) < age_s:
         return OUTLIVED
     return RENEWED if 0 < share * facts.token_life_s < age_s else ""
 
