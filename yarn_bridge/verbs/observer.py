@@ -526,7 +526,7 @@ class Observer:
         if record.phase is Phase.CLEARING:
             return overdue or app is None or workers_of(record, app) == 0
         if record.phase is Phase.IDLE:
-            useless = record.outcome.ended or record.runtime == SLICES or worn(facts, RENEW_WHEN_MOVED)
+            useless = record.outcome.ended or record.runtime == SLICES or worn(facts, RENEW_WHEN_MOVED) != ""
             return app is not None and (workers_of(record, app) > 0 or useless) and overdue
         return suspicious(record, app, seen.members)
 
