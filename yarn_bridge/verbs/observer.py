@@ -75,11 +75,11 @@ def _reshapes(record: Record) -> bool:
     return moves and record.runtime == SERVICES
 
 
-def _kept_a_master(seen: Seen) -> bool:
+def _lost_its_master(seen: Seen, app: App | None) -> bool:
     """Whether it waits, and had an application before that it could have kept."""
     record = seen.record
     waits = record.phase is Phase.IDLE and not record.outcome.ended
-    return waits and record.runtime == SERVICES and seen.application != ""
+    return waits and app is None and record.runtime == SERVICES and seen.application != ""
 
 
 def _needs_master(record: Record, has_one: bool) -> bool:
@@ -461,7 +461,7 @@ class Observer:
         )
         if record.phase is Phase.FORMING:
             seen.came = arrived(record, app, None, seen.came)
-        if app is None and _kept_a_master(seen):
+        if _lost_its_master(seen, app):
             return self._without_master(seen, cheap)
         if not self._worth_reading(seen, cheap):
             return cheap
