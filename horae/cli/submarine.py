@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from itertools import dropwhile
 from pathlib import Path
 from typing import IO, Annotated, Any, NoReturn
 
@@ -88,8 +89,8 @@ def submarine(
 
 def _command(words: list[str]) -> list[str]:
     """From `job` on, of what was written for Submarine's own launchers: `java -cp ... CLASS`, `yarn jar FILE`."""
-    launched = bool(words) and Path(words[0]).name in _LAUNCHERS and "job" in words
-    return words[words.index("job") :] if launched else words
+    launched = Path("".join(words[:1])).name in _LAUNCHERS
+    return list(dropwhile(lambda word: word != "job", words)) if launched else words
 
 
 # --- job show, list, kill ---------------------------------------------------------------------------------

@@ -248,6 +248,7 @@ class Shop:
         """Until who came has all that he will get: what he still asks for is what there is no room for."""
 
         def rests() -> bool:
+            time.sleep(LOOK_S)
             self.look()
             apps = {each.name: each for each in books.of_apps(self.port.manager) if each.queue == "root.default"}
             # Whose application master has no room yet asks for nothing.
@@ -262,7 +263,7 @@ class Shop:
                 self.changed_s = time.monotonic()
             return asked and time.monotonic() - self.changed_s > RESTS_S
 
-        wait_for("who came has what he gets", lambda: rests() or time.sleep(LOOK_S), 300.0)
+        wait_for("who came has what he gets", rests, 300.0)
 
     def look(self) -> float:
         """As an arbiter does, which is there all the time: about once a second. The time."""

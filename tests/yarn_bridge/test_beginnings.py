@@ -16,7 +16,7 @@ WHOLE = {"yarn.io/gpu": 8, "memory-mb": 131072, "vcores": 512}
 MASTER = Held(0, 1, 1024)
 
 
-def masters(memory_mib: int, cores: int = 0) -> dict[str, Any]:
+def masters(memory_mib: int, cores: int = 100) -> dict[str, Any]:
     return amounts({"memory-mb": memory_mib, "vcores": cores})
 
 
@@ -48,25 +48,21 @@ ALL, ANNS = ("j0", "j1", "j2", "j3"), ("j1", "j3")
     ("queued", "whom", "name", "most"),
     [
         (tree(), ALL, SHARE.format(2), 2),
-        (tree(numApplications=3), ALL, SHARE.format(1), 1),  # one of somebody's waits for the share already
-        (tree(usage={"amUsed": masters(8192)}), ALL, SHARE.format(0), 0),
-        (tree(usage={"amUsed": masters(8192)}, numActiveApplications=0, numApplications=0), ALL, SHARE.format(1), 1),
-        (tree(usage={"amLimit": masters(131072), "userAmLimit": masters(1024)}), ANNS,
+        (tree(numApplications=9), ALL, SHARE.format(2), 2),  # who waits for a limit of his own has no share
+        (tree(usage={"amUsed": masters(8192, 2)}), ALL, SHARE.format(0), 0),
+        (tree(usage={"amUsed": masters(8192, 2)}, numActiveApplications=0, numApplications=0), ALL, SHARE.format(1), 1),
+        (tree(usage={"amLimit": masters(131072)}, userAMResourceLimit=masters(1024)), ANNS,
          "application masters of ann in queue root.default may have 1024 MB: 1 more may begin", 1),
-        (tree(maxParallelApps=5, usage={"amLimit": masters(131072)}), ALL,
-         "queue root.default takes in 5 applications at a time: 3 more may begin", 3),
-        (tree(maxParallelApps=9, maxApplications=2, usage={"amLimit": masters(131072)}), ALL,
-         "queue root.default takes in 2 applications at a time: 0 more may begin", 0),
+        (tree(maxParallelApps=6, numPendingApplications=1, numApplications=9, usage={"amLimit": masters(131072)}), ALL,
+         "queue root.default lets 6 applications run at a time: 3 more may begin", 3),
     ],
 )  # fmt: skip
 def test_no_more_jobs_are_granted_than_may_begin(queued: dict[str, Any], whom: Any, name: str, most: int) -> None:
     assert Quota(name, whom, None, most) in told(queued)
 
 
-def test_yarn_compares_the_largest_share_of_all_there_is() -> None:
-    """A limit of cores that is the larger share of them lets more memory through."""
-    assert told(tree(usage={"amLimit": masters(4096, 32)}), jobs=4) == ()
-    assert [each.jobs for each in told(tree(usage={"amLimit": masters(0, 1)}))] == [0], "cores bind: two are used"
+def test_cores_are_a_limit_as_memory_is() -> None:
+    assert [each.jobs for each in told(tree(usage={"amLimit": masters(131072, 3)}))] == [1]
 
 
 def test_what_binds_nobody_is_not_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -293,7 +294,10 @@ def test_what_an_administrator_ends_before_its_gang_stands_is_not_made_again_at_
 def test_workers_that_somebody_adds_by_yarns_own_means_go_again() -> None:
     more = service((1, 2), "c1@n1 c2@n2 c3@n2")
     found = step(record(Phase.OPEN), Facts(1.0, app(3), more, True, members("c1", "c2", "c3")))
-    assert found == Step(record(Phase.OPEN), (Action(Verb.FLEX, {"w0": 1, "w1": 1}),))
+    assert found.actions == (Action(Verb.FLEX, {"w0": 1, "w1": 1}),)
+    assert found.note == "somebody asked YARN for more of its workers than were granted"
+    gone = step(record(Phase.OPEN), Facts(1.0, app(), service(), True, members("c1", "c2", "c3")))
+    assert gone == Step(record(Phase.OPEN), (Action(Verb.FORGET, names=("c3",)),)), "or its service is read for ever"
     starting = step(record(Phase.OPEN), Facts(1.0, app(3), replace(more, state="ACCEPTED"), True))
     assert verbs(starting) == [], "a flex would be refused, and stored"
     assert suspicious(record(Phase.OPEN), replace(app(2), reserves=True), {}), "a node is kept for one that waits"
@@ -501,10 +505,10 @@ def test_a_job_that_could_not_go_on_is_not_stopped_for_its_token() -> None:
 
 
 def test_a_job_leaves_an_application_whose_lifetime_is_limited_before_its_end() -> None:
-    def left(seconds: float | None) -> Step:
+    def left(seconds: float) -> Step:
         return step(record(Phase.OPEN), Facts(700.0, replace(app(), left_s=seconds)))
 
-    assert left(None) == left(301.0) == Step(record(Phase.OPEN))
+    assert left(inf) == left(301.0) == Step(record(Phase.OPEN))
     leaves = left(299.0).record
     assert (leaves.phase, leaves.native) == (Phase.LEAVING, OUTLIVED)
     lost = step(record(Phase.OPEN), Facts(700.0, replace(app(), left_s=1.0)), resumable=False)

@@ -28,10 +28,10 @@ GPUS, MEMORY, CORES = "GPUs", "memory-mb", "vcores"
 class MastersShare:
     """What the application masters in one partition of a queue have, and may have."""
 
-    used: Amounts
-    most: Amounts
-    user_most: Amounts  #: those of one user
-    used_by: Mapping[str, Amounts]  #: by user
+    used: Amounts = field(default_factory=lambda: EMPTY)
+    most: Amounts = field(default_factory=lambda: EMPTY)  #: {}: not told
+    user_most: Amounts = field(default_factory=lambda: EMPTY)  #: those of one user; {}: not told
+    used_by: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)  #: by user
 
     def of(self, user: str) -> tuple[Amounts, Amounts]:
         """(used, most), of this user, or of all."""
@@ -59,9 +59,9 @@ class Queue:
     #: the same in each partition, where it has a share of several
     per_user_in: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)
     largest: Amounts = field(default_factory=lambda: EMPTY)  #: the most that one container in it may have; {}: not told
-    apps: int = 0  #: applications in it
-    active_apps: int = 0  #: of them, those that were let begin
-    most_apps: int | None = None  #: that it takes in at a time
+    active: int = 0  #: applications whose masters have their share
+    running: int = 0  #: they, and those that may begin as soon as there is some
+    most_running: int = 1 << 31
     masters: Mapping[str, MastersShare] = field(default_factory=lambda: EMPTY)  #: by partition; of a leaf
 
     def limit(self, label: str, what: str = GPUS) -> tuple[int | None, int]:
@@ -98,7 +98,6 @@ class Queue:
 class Queues:
     kind: str  #: CAPACITY or FAIR
     root: Queue
-    whole: Amounts = field(default_factory=lambda: EMPTY)  #: what there is, in all partitions; {}: not told
 
     def find(self, name: str) -> Queue:
         """By its path, or by its name where that is unique. Raises BadInput."""
@@ -155,8 +154,7 @@ def queues(info: Mapping[str, Any]) -> Queues:
     kind = str(info.get("type", ""))
     with understood("reading the queues"):
         if kind == "capacityScheduler":
-            whole = _by_label(info, "effectiveMaxResource")
-            return Queues(CAPACITY, _capacity(info, "root", whole), _sum(whole.values()))
+            return Queues(CAPACITY, _capacity(info, "root", _by_label(info, "effectiveMaxResource")))
         if kind == "fairScheduler":
             return Queues(FAIR, _fair(info.get("rootQueue") or {}))
     raise BadInput(
@@ -176,6 +174,7 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
     least = _sum(shares.values())
     most = _by_label(value, "effectiveMaxResource")
     usage = _usages(value)
+    active = int(value.get("numActiveApplications", 0))
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
@@ -196,12 +195,10 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
         if len(shares) > 1
         else EMPTY,
         largest=resources(value.get("maximumAllocation")),
-        apps=int(value.get("numApplications", sum(child.apps for child in children))),
-        active_apps=int(value.get("numActiveApplications") or 0),
-        most_apps=min(
-            (int(value[key]) for key in ("maxParallelApps", "maxApplications") if key in value), default=None
-        ),
-        masters=_masters(value) if not children else EMPTY,
+        active=active,
+        running=active + int(value.get("numPendingApplications", 0)),
+        most_running=int(value.get("maxParallelApps", 1 << 31)),
+        masters=_masters(value),
     )
 
 
@@ -212,11 +209,13 @@ def _masters(value: Mapping[str, Any]) -> dict[str, MastersShare]:
         }
         for each in many((value.get("users") or {}).get("user"))
     }
+    # A partition's own limit of a user is one of some time ago; this one is of the default partition.
+    user_most = {"": _amounts(value.get("userAMResourceLimit"))}
     return {
         (label := str(part.get("partitionName") or "")): MastersShare(
             _amounts(part.get("amUsed")),
             _amounts(part["amLimit"]),
-            _amounts(part.get("userAmLimit")),
+            user_most.get(label, EMPTY),
             {user: told.get(label, EMPTY) for user, told in users.items()},
         )
         for part in _usages(value)

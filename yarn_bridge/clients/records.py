@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from policy.model import EMPTY
@@ -89,7 +90,7 @@ class App:
     am_node: str  #: host:port
     log_aggregation: str
     reserves: bool = False  #: nodes are kept for containers that it waits for
-    left_s: float | None = None  #: until YARN ends it; None: it may live for ever
+    left_s: float = inf  #: until YARN ends it
 
     @property
     def ended(self) -> bool:
@@ -300,7 +301,7 @@ def app(value: Mapping[str, Any]) -> App:
         am_node=str(value.get("masterNodeId", "")),
         log_aggregation=str(value.get("logAggregationStatus", "")),
         reserves=max(int(value.get(key) or 0) for key in ("reservedMB", "reservedVCores")) > 0,
-        left_s=min(_left_s(value), default=None),
+        left_s=min(_left_s(value), default=inf),
     )
 
 

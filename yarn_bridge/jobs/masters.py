@@ -4,16 +4,22 @@ takes the memory or cores of all of them never forms.
 So while a job waits that has no application yet, what one needs is kept free on the node where that costs least. Not
 on each: that would take GPUs from jobs for masters that come to one node at most. Where it comes to another, a gang
 that it displaced teaches (`room.py`).
+
+And a queue lets so many begin: the capacity scheduler lets so many applications run at a time (`max-parallel-apps`),
+and gives the application masters of a queue, and of each user in it, a share (`maximum-am-resource-percent`): a tenth
+where nobody says otherwise. What waits for either has no container, and no gang of its forms, however many GPUs are
+free. A suspended job keeps its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from horae.port import TryLater
-from policy.model import Gpus, Health, Node
-from yarn_bridge.clients.queues import CORES, MEMORY, Amounts
+from policy.model import BadInput, Gpus, Health, JobName, Node, Quota
+from yarn_bridge.clients.queues import CORES, MEMORY, Amounts, MastersShare, Queue, Queues
 from yarn_bridge.clients.records import NodeReport
 from yarn_bridge.jobs.room import Held, amount, free_gpus, there
 
@@ -94,3 +100,50 @@ def _possible(node: Node, held: Mapping[str, Held], size: Amounts) -> Gpus:
     ours = held.get(node.name, Held())
     bulk = [max(there(node, what) - amount(ours, what), 0) // size[what] for what in _BULK if size.get(what)]
     return min([free_gpus(node, held), *bulk])
+
+
+# --- how many may begin ---
+
+
+@dataclass(frozen=True, slots=True)
+class Beginner:
+    """A job that has no application, and is to get one."""
+
+    job: JobName
+    owner: str
+    queue: str
+
+
+def quotas(queues: Queues, beginners: Sequence[Beginner], master: Amounts, since: int) -> tuple[Quota, ...]:
+    """Limits that bind these jobs. `master`: what YARN gives to an application beside its workers; `since`: how many
+    applications more of ours there are than when the queues were asked."""
+    found: dict[str, Quota] = {}
+    for name in sorted({each.queue for each in beginners}):
+        mine = [each for each in beginners if each.queue == name]
+        limits = list[tuple[str, str, int]]()
+        with suppress(BadInput):  # said elsewhere: nothing can be started in it
+            limits += _limits(queues.find(name), {each.owner for each in mine}, master)
+        for text, owner, more in limits:
+            whom = tuple(each.job for each in mine if owner in ("", each.owner))
+            most = max(more - since, 0)
+            if most < len(whom):
+                found[text] = Quota(f"{text}: {most} more may begin", whom, None, most)
+    return tuple(found.values())
+
+
+def _limits(queue: Queue, owners: set[str], master: Amounts) -> Iterator[tuple[str, str, int]]:
+    """(the limit in words, the user that it binds alone, how many may begin within it)."""
+    text = f"queue {queue.path} lets {queue.most_running} applications run at a time"
+    yield text, "", queue.most_running - queue.running
+    share = queue.masters.get(queue.label, MastersShare())
+    least = int(queue.active == 0)  # the first one begins, whatever its size
+    for owner in ("", *sorted(owners)):
+        used, most = share.of(owner)
+        if any(most.values()):
+            whose = f"application masters of {owner}" if owner else "application masters"
+            more = max(_fitting(used, most, master), least)
+            yield f"{whose} in queue {queue.path} may have {most[MEMORY]} MB", owner, more
+
+
+def _fitting(used: Amounts, most: Amounts, each: Amounts) -> int:
+    return min((most[what] - used.get(what, 0)) // size for what, size in each.items() if size)

@@ -12,7 +12,7 @@ from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
 from policy.model import EMPTY, BadInput, Gpus, Quota
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
-from yarn_bridge.jobs.beginnings import Beginner, quotas
+from yarn_bridge.jobs.masters import Beginner, quotas
 from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, caps, ceilings
 from yarn_bridge.options import BY_QUEUE, Options
 

@@ -94,6 +94,7 @@ class Action:
 class Step:
     record: Record
     actions: tuple[Action, ...] = ()
+    note: str = ""  #: what is undone by it, for people
 
 
 _SWEEP, _MAKE, _DESTROY = Action(Verb.SWEEP), Action(Verb.MAKE), Action(Verb.DESTROY)
@@ -187,12 +188,11 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
         finished = all(ack.state == State.COMPLETED for ack in told.values())
         if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
             return Step(record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s))
-    elif facts.service_read and facts.service is not None and _asks_for_more(record, facts.service):
-        return Step(record, (Action(Verb.FLEX, shapes.counts(record, record.placed)),))
-    elif resumable and (why := worn(facts, RENEW_AT)):
+        return Step(record)
+    if resumable and (why := worn(facts, RENEW_AT)):
         leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=why)
         return Step(leaving)
-    return Step(record)
+    return _within_its_grant(record, facts)
 
 
 def _leaving(record: Record, facts: Facts, retries: int, resumable: bool) -> Step:
@@ -256,13 +256,9 @@ def _clearing(record: Record, facts: Facts) -> Step:
 
 
 def _idle(record: Record, facts: Facts) -> Step:
-    """Nothing to do but to take back what a late flex gave, or a service of a job that has ended. A job without GPUs
-    waits for nobody: it begins, and begins again when it was lost."""
+    """Nothing to do but to take back what a late flex gave, or a service of a job that has ended."""
     if not record.each and not record.outcome.ended and (facts.app is None or not record.granted):
-        waits_s = backoff_s(record.granted - 1, AGAIN_S, LONGEST_AGAIN_S) if record.granted else 0.0
-        if facts.now_s - record.since_s >= waits_s:
-            return Step(replace(record.into(Phase.FORMING, facts.now_s), granted=record.granted + 1, workers=()))
-        return Step(record)
+        return _by_itself(record, facts)
     if facts.last_words and killed_by_owner(record, facts):
         return _bereaved(record, facts, f"its YARN application was ended: {facts.last_words}")
     if facts.app is None or not facts.service_read:
@@ -272,6 +268,14 @@ def _idle(record: Record, facts: Facts) -> Step:
     service = facts.service
     if service is not None and service.components and service.flexible and any(service.counts.values()):
         return Step(record, (Action(Verb.FLEX, dict.fromkeys(service.counts, 0)),))
+    return Step(record)
+
+
+def _by_itself(record: Record, facts: Facts) -> Step:
+    """A job without GPUs waits for nobody: it begins, and begins again when it was lost."""
+    waits_s = backoff_s(record.granted - 1, AGAIN_S, LONGEST_AGAIN_S) if record.granted else 0.0
+    if facts.now_s - record.since_s >= waits_s:
+        return Step(replace(record.into(Phase.FORMING, facts.now_s), granted=record.granted + 1, workers=()))
     return Step(record)
 
 
@@ -442,11 +446,20 @@ def killed_by_owner(record: Record, facts: Facts) -> bool:
     return found is not None and found[1] == record.owner
 
 
-def _asks_for_more(record: Record, service: Service) -> bool:
-    """Whether somebody flexed it up while it trains: who came waits at a gate that opens to nobody, and its GPU is
-    counted for nobody."""
+def _within_its_grant(record: Record, facts: Facts) -> Step:
+    """What takes back the workers that somebody added while it trains: they wait at a gate that opens to nobody, and
+    their GPUs are counted for nobody."""
+    service = facts.service
+    if service is None or not service.flexible:
+        return Step(record)
     wanted = shapes.counts(record, record.placed)
-    return service.flexible and any(each.count > wanted.get(name, 0) for name, each in service.components.items())
+    if any(each.count > wanted.get(name, 0) for name, each in service.components.items()):
+        return Step(
+            record, (Action(Verb.FLEX, wanted),), "somebody asked YARN for more of its workers than were granted"
+        )
+    known = {each.container for each in living_instances(service)} | {each.name for each in record.workers}
+    gone = tuple(sorted(facts.members.keys() - known))
+    return Step(record, (Action(Verb.FORGET, names=gone),) if gone else ())
 
 
 def worn(facts: Facts, share: float) -> str:
@@ -457,7 +470,7 @@ def worn(facts: Facts, share: float) -> str:
     if facts.harm:
         return f"stopped at a checkpoint to be started elsewhere: {facts.harm}"
     age_s = facts.now_s - facts.app.submitted_s
-    if facts.app.left_s is not None and share * (age_s + facts.app.left_s) < age_s:
+    if share * (age_s + facts.app.left_s) < age_s:
         return OUTLIVED
     return RENEWED if 0 < share * facts.token_life_s < age_s else ""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 
 from horae.port import JobId, PortError
 from horae.spec import JobSpec
@@ -91,23 +90,19 @@ class JobExecutor:
             found = self._manager.app(application)
         except Gone:  # an emptied state store, or one that is not kept over a restart
             return f"the ResourceManager does not know {application} any more"
-        return found.diagnostics[:LONGEST] if found.ended else ""
+        return (found.diagnostics[:LONGEST] or "YARN does not say why") if found.ended else ""
 
     def refusal(self, record: Record, application: str) -> str:
-        """Why the application that this grant was given failed before its gang stood, or who ended it, or the one
-        that the job had (`application`); "" where nobody but us did."""
-        made = self.by_service.made(record) if record.runtime == SERVICES else ""
-        if said := self.ended_by(made or application):
-            return said
-        with suppress(Gone):
-            if made and (found := self._manager.app(made)).state == "FAILED":
-                return found.diagnostics[:LONGEST] or "YARN does not say why"
-        return ""
+        """Why the application that this grant was given ended before its gang stood, or who ended the one that the job
+        had (`application`); "" where we did, or none ended."""
+        made = self.by_service.made(record)
+        return self.ended_by(made or application, bool(made)) if record.runtime == SERVICES else ""
 
-    def ended_by(self, application: str) -> str:
-        """What YARN says of an application that some user ended, and not we; "" of any other."""
+    def ended_by(self, application: str, anybody: bool = False) -> str:
+        """What YARN says of an application that some user ended, or `anybody` but us; "" of any other."""
         said = self.last_words(application) if application else ""
-        return said if BY_USER.search(said) and ENDED_BY_US not in said else ""
+        theirs = (anybody or BY_USER.search(said)) and ENDED_BY_US not in said
+        return said if theirs else ""
 
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
         """Raises PortError when it is not done; the next round asks for it again.

@@ -20,9 +20,8 @@ from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.clients.records import App, NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
-from yarn_bridge.jobs.beginnings import Beginner
 from yarn_bridge.jobs.grants import check_grant
-from yarn_bridge.jobs.masters import MasterRoom
+from yarn_bridge.jobs.masters import Beginner, MasterRoom
 from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import arrived, lost_nodes, observed, one_a_host
@@ -76,9 +75,11 @@ def _reshapes(record: Record) -> bool:
     return moves and record.runtime == SERVICES
 
 
-def _keeps_master(record: Record) -> bool:
-    """Whether it waits, and had an application before that it may keep meanwhile."""
-    return record.phase is Phase.IDLE and not record.outcome.ended and record.runtime == SERVICES
+def _lost_its_master(seen: Seen, app: App | None) -> bool:
+    """Whether it waits, and had an application before that it could have kept."""
+    record = seen.record
+    waits = record.phase is Phase.IDLE and not record.outcome.ended
+    return waits and app is None and record.runtime == SERVICES and seen.application != ""
 
 
 def _needs_master(record: Record, has_one: bool) -> bool:
@@ -256,8 +257,8 @@ class Observer:
                 self.due[record.job] = Next(record, app, facts, step)
             elif facts.service_read:
                 self.silent.pop(record.job, None)
-            if step.actions and step.record is record and record.phase is Phase.OPEN:
-                notes.append(f"{record.job}: somebody asked YARN for more of its workers than it was granted: they go")
+            if step.note:
+                notes.append(f"{record.job}: {step.note}: they go")
             if facts.unreadable:
                 notes.append(f"{record.job}: {facts.unreadable}")
         return notes
@@ -460,9 +461,8 @@ class Observer:
         )
         if record.phase is Phase.FORMING:
             seen.came = arrived(record, app, None, seen.came)
-        if app is None and seen.application and _keeps_master(record):
-            cheap = replace(cheap, last_words=self._executor.ended_by(seen.application))
-            seen.application = ""
+        if _lost_its_master(seen, app):
+            return self._without_master(seen, cheap)
         if not self._worth_reading(seen, cheap):
             return cheap
         seen.looked_s = self._clock()
@@ -475,6 +475,12 @@ class Observer:
             self._ask_why(seen, app)
         words = self._words(seen, app, service)
         return replace(cheap, service=service, service_read=True, last_words=words)
+
+    def _without_master(self, seen: Seen, facts: Facts) -> Facts:
+        """Of a job that waits, and has an application no more: whether somebody ended that."""
+        words = self._executor.ended_by(seen.application)
+        seen.application = ""
+        return replace(facts, last_words=words)
 
     def _read_words(self, seen: Seen) -> None:
         """What its workers wrote, where that says anything in its phase. Only a reading that came through counts."""
@@ -520,7 +526,7 @@ class Observer:
         if record.phase is Phase.CLEARING:
             return overdue or app is None or workers_of(record, app) == 0
         if record.phase is Phase.IDLE:
-            useless = record.outcome.ended or record.runtime == SLICES or worn(facts, RENEW_WHEN_MOVED)
+            useless = record.outcome.ended or record.runtime == SLICES or worn(facts, RENEW_WHEN_MOVED) != ""
             return app is not None and (workers_of(record, app) > 0 or useless) and overdue
         return suspicious(record, app, seen.members)
 
