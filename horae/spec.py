@@ -13,12 +13,15 @@ from policy.model import EMPTY, Bytes, GpuRange, Gpus, GpuType, IterationsPerSec
 OWN_PROFILE = "own_profile"
 #: and why a job that its user made elastic is not elastic as things are, and what would change that
 STAYS, ENDS_STAY = "stays", "ends_stay"
+#: Programs and modules that start the ranks of a gang.
+_LAUNCHERS = ("mpirun", "mpiexec", "torchrun", "accelerate", "deepspeed", "horovodrun")
+_LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 #: Programs that only start another one.
 _STARTERS = re.compile(
-    r"python[\d.]*|pypy\d?|bash|sh|env|exec|nice|numactl|srun|mpirun|mpiexec|torchrun|accelerate|deepspeed|horovodrun|"
-    r"horae-exec|time|uv|poetry|conda|apptainer|singularity"
+    r"python[\d.]*|pypy\d?|bash|sh|env|exec|nice|numactl|srun|horae-exec|time|uv|poetry|conda|apptainer|singularity|"
+    + "|".join(_LAUNCHERS)
 )
-_STARTER_WORDS = {"run", "launch", "exec", "-u", "-m", "-O", "--", "torch.distributed.run", "torch.distributed.launch"}
+_STARTER_WORDS = {"run", "launch", "exec", "-u", "-m", "-O", "--", *_LAUNCHER_MODULES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,17 @@ def program_of(command: Sequence[str]) -> tuple[str, list[str]]:
     if not words:
         return PurePosixPath(command[0]).name if command else "nothing", []
     return PurePosixPath(words[0]).name, words[1:]
+
+
+def launcher_of(command: Sequence[str]) -> str:
+    """What of it starts the ranks of a gang by itself, as torchrun does; "": nothing that is known."""
+    for word in command:
+        name = PurePosixPath(word).name
+        if name in _LAUNCHERS or word in _LAUNCHER_MODULES:
+            return name
+        if not (word.startswith("-") or _starts(word)):
+            break
+    return ""
 
 
 def _starts(word: str) -> bool:

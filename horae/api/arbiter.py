@@ -20,7 +20,7 @@ from horae.config import Mode
 from horae.journal import Event, Kind, Ledger
 from horae.journal.codec import plain
 from horae.port import JobId, LogChunk, PortError
-from horae.spec import JobSpec
+from horae.spec import JobSpec, launcher_of
 from horae.views import apps as app_views
 from horae.views import endings, jobs, rows, watch
 from horae.views.cause import Cause
@@ -34,6 +34,10 @@ from policy.text import instance
 PARTS = 16
 #: Ends of jobs that their output may explain.
 _READ = ("failed", "completed")
+_TWICE = (
+    "{} starts ranks by itself, and what is handed in is started once a GPU: hand in `python ...` without it; each rank"
+    " finds RANK, WORLD_SIZE and LOCAL_RANK as under torchrun"
+)
 
 
 class ArbiterBackend:
@@ -266,12 +270,16 @@ class ArbiterBackend:
         return self._arbiter.view(look)
 
     def notes(self, jobs: Sequence[JobId]) -> list[str]:
-        """What is to be said right away of jobs that were just taken: budgets of their tenants."""
+        """What is to be said right away of jobs that were just taken: budgets of their tenants, ranks started twice."""
 
         def look(core: Core) -> list[str]:
             tenants = dict.fromkeys(core.ledger.jobs[job].tenant for job in jobs)
             over = {name: standing for name, standing in core.budgets().items() if standing.over}
-            return [over_text(name, over[name]) for name in tenants if name in over]
+            twice = dict.fromkeys(_launcher(core.ledger.jobs[job].spec) for job in jobs)
+            return [
+                *(over_text(name, over[name]) for name in tenants if name in over),
+                *(_TWICE.format(launcher) for launcher in twice if launcher),
+            ]
 
         return self._arbiter.view(look)
 
@@ -312,6 +320,11 @@ class ArbiterBackend:
     def release_all(self, *, by: str, why: str) -> str:
         jobs = self._arbiter.command(lambda commands: commands.release_all(Requester(by)))
         return f"{len(jobs)} job{'s are' if len(jobs) != 1 else ' is'} being handed back; mode is observe"
+
+
+def _launcher(spec: JobSpec) -> str:
+    """What starts ranks in each of a job's workers; "": nothing does, or it has one worker, or says how many."""
+    return launcher_of(spec.command) if spec.workers is None and spec.gpus.max != 1 else ""
 
 
 def _prepared(core: Core, specs: Sequence[JobSpec], caller: Requester) -> tuple[DryRun, dict[JobId, StartEstimate]]:

@@ -76,6 +76,11 @@ _SIGNS = (
         "fewer num_workers, or more --memory: most often the kernel ended it, out of memory",
     ),
     (
+        re.compile(r"^[\w.]*Error: .*(?i:address already in use|EADDRINUSE)"),
+        "a port that it would listen on is taken on its node",
+        "another port; or `python ...` without torchrun or accelerate launch: Horae has started the ranks already",
+    ),
+    (
         _NCCL,
         "its ranks lost each other (NCCL)",
         "NCCL_DEBUG=INFO shows which rank; often one rank failed first for another reason, or the network did",
@@ -148,6 +153,7 @@ def _known(lines: list[str]) -> tuple[str, str, str] | None:
 _SHELLS = frozenset(
     ". alias cd conda eval exec export mamba micromamba ml module set source spack ulimit unset".split()
 )
+_ASSIGNS = re.compile(r"[A-Za-z_]\w*=")
 _NOT_STARTED_HELPS = {
     os.strerror(errno.EACCES): "`chmod +x` for the file, or its interpreter before it: `-- bash FILE`",
     os.strerror(errno.ENOEXEC): "a first line such as `#!/bin/sh`, or its interpreter before it: `-- bash FILE`",
@@ -178,6 +184,11 @@ def _not_started(told: str) -> tuple[str, str, str]:
     program, what, file = found[1] or found[3] or "", found[2], found[3] or ""
     if what.startswith(protocol.NO_FOLDER):
         return f"{what}: {file}", "", "--cwd with a folder that is there on its node, and that its owner may enter"
+    command = told.partition(": [Errno ")[0]
+    if " " in command and file.endswith(command):
+        return f"its whole command is one word, {command!r}", "", "no quotes around it, or `-- sh -c '...'` for a shell"
+    if _ASSIGNS.match(program):
+        return f"{program} sets a variable, as a shell does", "", f"`--env {program}`, or `-- env {program} ...`"
     if what == os.strerror(errno.ENOENT) and program.partition("/")[0] and file.rpartition("/")[2] == program:
         path = "`which` says it where it is known; or `horae submit` in the shell that knows it, whose PATH a job has"
         if program in _SHELLS:

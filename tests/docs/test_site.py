@@ -66,8 +66,8 @@ def test_what_people_search_for_leads_to_an_answer(site: tuple[Path, str], word:
 @pytest.mark.parametrize(
     "words",
     ["pending", "not running", "conda", "virtualenv", "upgrade", "interactive", "notebook", "preempt", "checkpoint",
-     "quota", "slow", "killed", "out of memory", "output", "failed", "email", "time limit", "maintenance", "idle",
-     "grafana", "wandb", "resize"],
+     "quota", "slow", "killed", "torchrun", "out of memory", "output", "failed", "email", "time limit",
+     "maintenance", "idle", "grafana", "wandb", "resize"],
 )  # fmt: skip
 def test_what_people_search_for_is_a_title(site: tuple[Path, str], words: str) -> None:
     """The search puts titles before texts: where none has the word, it is lost among pages that mention it."""

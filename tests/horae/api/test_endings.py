@@ -25,6 +25,14 @@ TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
          + TRACE + "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that "
          "dataloader's workers are out of shared memory. Please try to raise your shared memory limit.", 1,
          ("(/dev/shm) was full", "insufficient shared memory")),
+        (TRACE + "torch.distributed.DistNetworkError: The server socket has failed to listen on any local address."
+         " port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use", 1,
+         ("a port that it would listen on is taken", "29500")),
+        ("tensorboard: Address already in use\n" + TRACE + "ValueError: wrong", 1, ("its program raised", "wrong")),
+        ("[horae-exec] cannot run python3 /a/t.py --lr 1: [Errno 2] No such file or directory: "
+         "b'/bin/python3 /a/t.py --lr 1'", 127, ("whole command is one word, 'python3 /a/t.py --lr 1'",)),
+        ("[horae-exec] cannot run FOO=1 python3 t.py: [Errno 2] No such file or directory: b'/bin/FOO=1'", 127,
+         ("FOO=1 sets a variable, as a shell does",)),
         ("0: [rank1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)", 134,
          ("lost each other (NCCL)", "Watchdog caught")),
         (TRACE + "FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'", 1,

@@ -14,8 +14,11 @@ import pytest
 
 from horae.api.client import Client
 from horae.api.service import Service
+from horae.arbiter import service as arbiter
+from horae.arbiter.decide.policy_runner import Inline
 from horae.cli import main
 from horae.config import Config
+from policy.decide import decide
 from tests.waiting import eventually
 
 
@@ -53,7 +56,8 @@ def horae(capsys: pytest.CaptureFixture[str]) -> Horae:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """An arbiter that every command of the test finds."""
+    """An arbiter that every command of the test finds. Its policy runs in here: a process for it costs as much."""
+    monkeypatch.setattr(arbiter, "Worker", lambda: Inline(decide))
     folder = Path(tempfile.mkdtemp(prefix="horae-"))
     data = {
         "state_dir": str(folder / "state"),

@@ -138,6 +138,20 @@ def test_submit_refuses_with_place_and_remedy_and_takes_nothing(site: Client, ho
     assert site.status(ended=True)["jobs"] == []
 
 
+def test_submit_tells_who_would_start_ranks_twice(site: Client, horae: Horae) -> None:
+    for gpus, command, word in (
+        ("2", "torchrun --nproc_per_node=2 train.py", "torchrun"),
+        ("1:4", "env A=1 python -m torch.distributed.run train.py", "torch.distributed.run"),
+        ("2:", "/opt/env/bin/accelerate launch train.py", "accelerate"),
+        ("1", "torchrun train.py", ""),  # one rank, however it is started
+        ("2", "python train.py --launcher torchrun", ""),
+        ("2", "bash torchrun.sh", ""),
+    ):
+        said = horae("submit", "-g", gpus, "--", *command.split())
+        assert said.code == 0 and said.out.startswith("Submitted job ")
+        assert (f"{word} starts ranks by itself" in said.err) if word else said.err == ""
+
+
 def test_status_looks_like_squeue(site: Client, horae: Horae) -> None:
     for tenant in ("vision", "speech"):
         horae("submit", "-g", "8", "-t", tenant, "--name", f"on-{tenant}", *ENDLESS)
