@@ -396,7 +396,9 @@ def _named(hostlist: str) -> float:
         if word == ",":
             parts.append(0.0)
         elif word[0] == "[":
-            parts[-1] = max(parts[-1], 1.0) * (word.count(",") + 1 + sum(map(_span, word[1:-1].split(","))))
+            ranges = word[1:-1].split(",")
+            several = len(ranges) + sum(map(_span, ranges))
+            parts[-1] = max(parts[-1], 1.0) * several
         else:
             parts[-1] = max(parts[-1], 1.0)
     return sum(parts)

@@ -305,4 +305,8 @@ def _tenants(
             into[gpu_type] = into.get(gpu_type, 0.0) + x
         rates[tenant] = rates.get(tenant, 0.0) + rate
     order = snapshot.cluster.gpu_types
-    return {name: TenantShare({t: float(x[t]) for t in order if t in x}, rates[name]) for name, x in totals.items()}
+    out = {}
+    for name, by_type in totals.items():
+        total = {t: float(by_type[t]) for t in order if t in by_type}
+        out[name] = TenantShare(total, rates[name])
+    return out

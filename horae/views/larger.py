@@ -189,12 +189,16 @@ def _shrank(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
     if found is None or sum(record.allocation.values()) >= found.before:
         return []
     others = [ledger.jobs[job] for job in found.gained if job in ledger.jobs]
-    named = ", ".join(f"job {job_number(r.id)} {r.spec.name} ({r.tenant})" for r in others[: size.NAMED])
+    named = ", ".join(map(_called, others[: size.NAMED]))
     for_whom = f", when {named} got more" if named else ""
     into = f"from {found.before} to {found.to} GPUs" if found.to else f"its {found.before} GPUs"
     verb = "it shrank" if found.to else "it gave up"
     text = f"{verb} {into} {size.ago(now_s - found.at_s)} ago{for_whom}: policy {found.policy} decided so"
     return [Cause("shrank", text, {"from": found.before, "to": found.to, "at_s": found.wall_s})]
+
+
+def _called(record: JobRecord) -> str:
+    return f"job {job_number(record.id)} {record.spec.name} ({record.tenant})"
 
 
 def _share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> list[Cause]:

@@ -105,9 +105,12 @@ def _smallest(job: Job, pools: Pools) -> tuple[str, int]:
 
 def _steepest(job: Job, forecast: LossForecast | None) -> float:
     """The largest fall of the loss an iteration so far: of the points seen, else of the fitted curve's first part."""
-    falls = [(a[1] - b[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(job.loss) if b[0] > a[0]]
-    if falls and max(falls) > 0:
-        return max(falls)
+    steepest = 0.0
+    for (since, before), (at, loss) in itertools.pairwise(job.loss):
+        if at > since:
+            steepest = max(steepest, (before - loss) / (at - since))
+    if steepest > 0:
+        return steepest
     if forecast is None:
         return 0.0
     start = forecast.parameters.get("origin", 0.0)

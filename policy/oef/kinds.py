@@ -43,15 +43,22 @@ def users_of(snapshot: Snapshot, kinds: Sequence[Kind], gpus: Mapping[GpuType, i
     speed = np.array([k.row for k in kinds], dtype=np.float64).reshape(len(kinds), len(gpus))
     there = np.array(list(gpus.values()), dtype=np.float64)
     total = max(float(there.sum()), 1.0)
-    most = [sum(math.inf if j.gpus.max is None else float(j.gpus.max) for j in k.jobs) for k in kinds]
-    able = np.minimum(most, np.maximum((speed > 0) @ there, LEAST)) if capped else np.full(len(kinds), total)
+    if capped:
+        runs_on = (speed > 0) @ there
+        able = np.minimum([most_of(kind) for kind in kinds], np.maximum(runs_on, LEAST))
+    else:
+        able = np.full(len(kinds), total)
     of_tenant: dict[str, dict[str, float]] = {}
     for i, kind in enumerate(kinds):
         of_tenant.setdefault(kind.tenant, {})[str(i)] = float(able[i])
-    tenants = {t.name: t for t in snapshot.tenants}
-    weights = {name: tenants[name].weight if name in tenants else 1.0 for name in of_tenant}
-    caps = {t.name: max(t.cap, LEAST) for t in snapshot.tenants if capped and t.cap is not None}
-    limits = {name: min(sum(wants.values()), caps.get(name, math.inf)) for name, wants in of_tenant.items()}
+    weights = dict.fromkeys(of_tenant, 1.0)
+    limits = {name: sum(wants.values()) for name, wants in of_tenant.items()}
+    for tenant in snapshot.tenants:
+        if tenant.name not in of_tenant:
+            continue
+        weights[tenant.name] = tenant.weight
+        if capped and tenant.cap is not None:
+            limits[tenant.name] = min(limits[tenant.name], max(tenant.cap, LEAST))
     parts = fair_shares(weights, limits, total)
     weight, cap = _divided(of_tenant, parts), _divided(of_tenant, limits)
     weight *= [weights[k.tenant] / parts[k.tenant] for k in kinds]
@@ -61,9 +68,21 @@ def users_of(snapshot: Snapshot, kinds: Sequence[Kind], gpus: Mapping[GpuType, i
 
 def _divided(of_tenant: Mapping[str, Mapping[str, float]], amounts: Mapping[str, float]) -> Matrix:
     """By row: each tenant's amount among its job types equally, none above what it can use."""
-    rows = {i: x for name, able in of_tenant.items()
-            for i, x in fair_shares(dict.fromkeys(able, 1.0), able, amounts[name]).items()}  # fmt: skip
+    rows: dict[str, float] = {}
+    for name, able in of_tenant.items():
+        equal = dict.fromkeys(able, 1.0)
+        rows |= fair_shares(equal, able, amounts[name])
     return np.array([rows[str(i)] for i in range(len(rows))], dtype=np.float64)
+
+
+def most_of(kind: Kind) -> float:
+    """Most GPUs that its jobs can use together."""
+    most = 0.0
+    for job in kind.jobs:
+        if job.gpus.max is None:
+            return math.inf
+        most += job.gpus.max
+    return most
 
 
 def smallest(kinds: Sequence[Kind]) -> dict[str, Gpus]:
@@ -80,6 +99,5 @@ def largest_demand(kinds: Sequence[Kind]) -> dict[str, float]:
     """Most GPUs that a tenant's jobs can use together."""
     out: dict[str, float] = {}
     for kind in kinds:
-        for job in kind.jobs:
-            out[kind.tenant] = out.get(kind.tenant, 0.0) + (math.inf if job.gpus.max is None else job.gpus.max)
+        out[kind.tenant] = out.get(kind.tenant, 0.0) + most_of(kind)
     return out

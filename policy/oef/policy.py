@@ -145,7 +145,8 @@ def _pick(
         on = {t: w for t, w in zip(context.speeds.present, kind.row, strict=True) if w > 0}
         mine.setdefault(kind.tenant, []).extend((job, on) for job in kind.jobs)
     for tenant, by_type in real.items():
-        jobs, left = sorted(mine[tenant], key=lambda j: _starved(j[0])), dict(by_type)
+        jobs = sorted(mine[tenant], key=lambda j: _starved(j[0]))
+        left = dict(by_type)
         chosen = _gangs(jobs, shares, by_type, turn=False)
         if jobs[0][0].name not in chosen:
             chosen = _gangs(jobs, shares, by_type, turn=True)
@@ -173,13 +174,19 @@ def _gangs(
 ) -> dict[JobName, dict[GpuType, Gpus]]:
     """The smallest gangs of a tenant that use most of its GPUs, type by type. `jobs`: the longest-starved first, each
     with its speed-ups; `turn`: on each type the first that fits runs, however much it leaves over."""
-    newest, out = list(gpus), dict[JobName, dict[GpuType, Gpus]]()
-    fastest = {t: max(on.get(t, 0.0) for _, on in jobs) for t in gpus}
+    newest = list(gpus)
+    out: dict[JobName, dict[GpuType, Gpus]] = {}
+    fastest = dict.fromkeys(gpus, 0.0)
+    for _, on in jobs:
+        for t, speedup in on.items():
+            if t in fastest:
+                fastest[t] = max(fastest[t], speedup)
     for t in sorted(gpus, key=lambda t: (fastest[t], newest.index(t)), reverse=True):
         here = [job for job, on in jobs if t in on and job.name not in out]
         here.sort(key=lambda j: not shares[j.name].get(t))
         least = [job.gpus.above(0) or 1 for job in here]
-        out |= {here[i].name: {t: least[i]} for i in fullest(least, gpus[t], turn)}
+        for i in fullest(least, gpus[t], turn):
+            out[here[i].name] = {t: least[i]}
     return out
 
 
@@ -206,17 +213,21 @@ def _owed(
 ) -> dict[str, dict[GpuType, float]]:
     """What the account is to count as each tenant's share: without what its gangs leave over of its whole GPUs (in
     §4.3 the account goes by those), unless one of them waits for more: else others would make it good."""
-    widest, left = dict[str, Gpus](), {tenant: dict(by_type) for tenant, by_type in real.items()}
+    widest: dict[str, Gpus] = {}
     for kind in kinds:
         for job in kind.jobs:
             widest[kind.tenant] = max(widest.get(kind.tenant, 0), job.gpus.above(0) or 1)
+    left = {tenant: dict(by_type) for tenant, by_type in real.items()}
     for job, gpus in picks:
         for t, n in gpus.items():
             left[job.tenant][t] -= n
-    return {
-        tenant: {t: x - left[tenant].get(t, 0) * (widest[tenant] <= real[tenant].get(t, 0)) for t, x in row.items()}
-        for tenant, row in ideal.items()
-    }
+    owed: dict[str, dict[GpuType, float]] = {}
+    for tenant, row in ideal.items():
+        owed[tenant] = dict(row)
+        for t, n in left[tenant].items():
+            if t in row and widest[tenant] <= real[tenant][t]:
+                owed[tenant][t] -= n
+    return owed
 
 
 def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job], could: Could) -> None:
@@ -245,7 +256,8 @@ def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job], could
 def _onto_faster(placer: Placer, jobs: Sequence[Job]) -> bool:
     """Jobs that run move to idle GPUs of a type on which they are faster; True if one did. Whole gangs leave some of a
     tenant's GPUs of a type over, and its jobs would be on slower ones beside them."""
-    speeds, moved = placer.speeds, False
+    speeds = placer.speeds
+    moved = False
     for job in jobs:
         has = placer.taken.get(job.name)
         now = speeds.rate(job, has) if has else None
@@ -253,12 +265,15 @@ def _onto_faster(placer: Placer, jobs: Sequence[Job]) -> bool:
             continue
         size = sum(has.values())
         for t in speeds.types(job):
-            if placer.free(t) >= size and (speeds.at(job, t, size) or 0.0) > now * (1 + NOISE):
-                placer.give_back(job)
-                place = placer.best(job, size, t)
-                if place and (speeds.rate(job, place) or 0.0) > now * (1 + NOISE):
-                    now, has, moved = speeds.rate(job, place) or 0.0, place, True
-                placer.take(job, has)
+            faster = now * (1 + NOISE)
+            if placer.free(t) < size or (speeds.at(job, t, size) or 0.0) <= faster:
+                continue
+            placer.give_back(job)
+            place = placer.best(job, size, t)
+            there = speeds.rate(job, place) if place else None
+            if place and there is not None and there > faster:
+                has, now, moved = place, there, True
+            placer.take(job, has)
     return moved
 
 

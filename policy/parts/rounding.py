@@ -110,10 +110,12 @@ def whole(
     for t, there in gpus.items():
         want, rounds = dict[str, float](), dict[str, float]()
         for r, of in ideal.items():
-            share, owed = of.get(t, 0.0), deviation.get(r, {}).get(t, 0.0)
+            share = of.get(t, 0.0)
+            owed = deviation.get(r, {}).get(t, 0.0)
             want[r] = min(share + owed, largest[r])
             # What it could not even use beside its share is owed by nobody, but for one gang.
-            rounds[r] = min(owed, max(largest[r] - share, 0.0) + smallest[r]) / max(share, 1e-9)
+            beside = max(largest[r] - share, 0.0) + smallest[r]
+            rounds[r] = min(owed, beside) / max(share, 1e-9)
         for r, n in _of_type({r: w for r, w in want.items() if w > 0}, rounds, there, smallest).items():
             if n:
                 out[r][t] = n
@@ -145,13 +147,17 @@ def fullest(sizes: Sequence[int], room: int, turn: bool = False) -> list[int]:
     earlier gangs. `turn`: the first that fits is one of them whatever it leaves."""
     able = [i for i, size in enumerate(sizes) if size <= room]
     chosen = able[:1] if turn else []
-    rest, room = able[len(chosen) :], room - sum(sizes[i] for i in chosen)
+    rest = able[len(chosen) :]
+    room -= sum(sizes[i] for i in chosen)
+    within = (1 << room + 1) - 1
     sums = [1]  #: of the last so many of the rest, as bits
     for i in reversed(rest):
-        sums.append(sums[-1] | sums[-1] << sizes[i] & (1 << room + 1) - 1)
-    left = sums[-1].bit_length() - 1
-    for n, i in enumerate(rest):
-        if sizes[i] <= left and sums[-n - 2] >> left - sizes[i] & 1:
+        with_it = sums[-1] << sizes[i]
+        sums.append((sums[-1] | with_it) & within)
+    left = sums.pop().bit_length() - 1
+    for i in rest:
+        behind = sums.pop()
+        if sizes[i] <= left and behind >> left - sizes[i] & 1:
             chosen.append(i)
             left -= sizes[i]
     return chosen

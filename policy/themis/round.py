@@ -254,7 +254,10 @@ def _bid(this: Round) -> None:
         asked += fresh
         apart = {n for a in asked for n in (*this.standings[a].base, *external.nodes_of(tables.get(a, [])))}
         this.classes = classes(this.snapshot.cluster, this.offered, apart)
-        found = {a: _finite(this, replace(_table(this, a, tables.get(a)), weight=weigh.get(a, 1.0))) for a in asked}
+        found = {}
+        for app in asked:
+            bid = _table(this, app, tables.get(app))
+            found[app] = _finite(this, replace(bid, weight=weigh.get(app, 1.0)))
         asked = [a for a in asked if found[a].rows]
         this.bids = [found[a] for a in this.standings if a in asked]
     this.bidders = [b.app for b in this.bids]

@@ -239,9 +239,12 @@ def _sum_of_others(alike: list[Series]) -> Series | None:
     if not SUMMED <= len(alike) <= MOST_SUMMED:
         return None
     ends = [(_loss_of(s.first_row), _loss_of(s.tail[-1] if s.tail else None)) for s in alike]
+    at_first = sum(first for first, _ in ends) / 2
+    at_last = sum(last for _, last in ends) / 2
     for s, (first, last) in zip(alike, ends, strict=True):
-        sums = [sum(end[i] for end in ends) / 2 for i in (0, 1)]
-        if all(abs(total - own) <= LIKE_THE_SUM * abs(own) for total, own in zip(sums, (first, last), strict=True)):
+        near_first = abs(at_first - first) <= LIKE_THE_SUM * abs(first)
+        near_last = abs(at_last - last) <= LIKE_THE_SUM * abs(last)
+        if near_first and near_last:
             return s if first > 0 and last > 0 else None
     return None
 
@@ -328,11 +331,15 @@ def _belongs(s: Series) -> bool:
 def _one_validation(chosen: list[Series], main: Series | None) -> list[Series]:
     """Two programs may print the same accuracy (a framework and MLPerf's log): the training's own counts."""
     held = [s for s in chosen if s.kind == "validation" and not s.bar]
-    formats = {s.plan.rule.split("/")[0] for s in held}
-    own = main.plan.rule.split("/")[0] if main is not None else ""
-    if len(formats) > 1 and any(s.plan.rule.split("/")[0] == own and not s.advances for s in held):
-        return [s for s in chosen if s not in held or s.plan.rule.split("/")[0] == own]
+    formats = {_format_of(s) for s in held}
+    own = _format_of(main) if main is not None else ""
+    if len(formats) > 1 and any(_format_of(s) == own and not s.advances for s in held):
+        return [s for s in chosen if s not in held or _format_of(s) == own]
     return chosen
+
+
+def _format_of(series: Series) -> str:
+    return series.plan.rule.split("/")[0]
 
 
 def _points(chosen: list[Series], main: Series | None) -> list[Point]:

@@ -263,9 +263,8 @@ class Observer:
     def _absent_ones(self, before: dict[JobId, JobRow], facts: Facts, look: Look) -> dict[JobId, ObservedJob]:
         """Jobs that the read does not show: those that are over, and as last seen those that Slurm has all the same."""
         sources = Sources(self._standing, self._client.ended if facts.accounting else None, self._spool.forget)
-        present = {
-            job: row.id for job, row in (*self.rows.items(), *((job, row) for job, (row, _) in self.moved.items()))
-        }
+        present = {job: row.id for job, row in self.rows.items()}
+        present |= {job: row.id for job, (row, _) in self.moved.items()}
         found: dict[JobId, ObservedJob] = {}
         try:
             found = {job.id: job for job in self._absent.look(present, sources, self._options.partitions, look.now_s)}

@@ -203,24 +203,28 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
 
 
 def _masters(value: Mapping[str, Any]) -> dict[str, MastersShare]:
-    users = {
-        str(each["username"]): {
-            str(part.get("partitionName") or ""): _amounts(part.get("amUsed")) for part in _usages(each)
-        }
-        for each in many((value.get("users") or {}).get("user"))
-    }
+    by_user: dict[str, dict[str, Amounts]] = {}  # by label, by user
+    for each in many((value.get("users") or {}).get("user")):
+        for part in _usages(each):
+            by_user.setdefault(_label(part), {})[str(each["username"])] = _amounts(part.get("amUsed"))
     # A partition's own limit of a user is one of some time ago; this one is of the default partition.
     user_most = {"": _amounts(value.get("userAMResourceLimit"))}
-    return {
-        (label := str(part.get("partitionName") or "")): MastersShare(
-            _amounts(part.get("amUsed")),
-            _amounts(part["amLimit"]),
-            user_most.get(label, EMPTY),
-            {user: told.get(label, EMPTY) for user, told in users.items()},
+    found = {}
+    for part in _usages(value):
+        if "amLimit" not in part:
+            continue
+        label = _label(part)
+        found[label] = MastersShare(
+            used=_amounts(part.get("amUsed")),
+            most=_amounts(part["amLimit"]),
+            user_most=user_most.get(label, EMPTY),
+            used_by=by_user.get(label, EMPTY),
         )
-        for part in _usages(value)
-        if "amLimit" in part
-    }
+    return found
+
+
+def _label(part: Mapping[str, Any]) -> str:
+    return str(part.get("partitionName") or "")
 
 
 def _usages(value: Mapping[str, Any]) -> list[Any]:

@@ -146,4 +146,9 @@ def _limits(queue: Queue, owners: set[str], master: Amounts) -> Iterator[tuple[s
 
 
 def _fitting(used: Amounts, most: Amounts, each: Amounts) -> int:
-    return min((most[what] - used.get(what, 0)) // size for what, size in each.items() if size)
+    more = []
+    for what, size in each.items():
+        if size:
+            left = most[what] - used.get(what, 0)
+            more.append(left // size)
+    return min(more)

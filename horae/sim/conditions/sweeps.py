@@ -34,8 +34,11 @@ class LossCurve:
 
 def seen(curve: LossCurve, ends: Sequence[float], done: float) -> tuple[tuple[float, float], ...]:
     """What has been logged after so many iterations."""
-    at = sorted({*(done * n / SHOWN for n in range(1, SHOWN + 1)), *(e for e in ends if e <= done)}) if done else []
-    return tuple((k, curve.at(k)) for k in at)
+    if not done:
+        return ()
+    at = {done * n / SHOWN for n in range(1, SHOWN + 1)}
+    at.update(end for end in ends if end <= done)
+    return tuple((k, curve.at(k)) for k in sorted(at))
 
 
 def ends_of(phases: Sequence[Phase]) -> tuple[float, ...]:
