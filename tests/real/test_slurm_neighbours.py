@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real import test_slurm_accounts as accounts
+from tests.real import slurm_accounts as accounts
 from tests.real.slurm import Containers, slurm_site  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(1200)]
