@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -54,6 +56,14 @@ def test_what_is_not_plain_is_typers() -> None:
     for words in (["--help"], ["-t"], ["-t", "-l"], ["--tenant=vision"], ["-al"], ["--bogus"], ["--", "7"]):
         assert short.values(status, words) is None, words
     assert short.values(submit, []) is None, "it has options of other kinds"
+
+
+def test_a_process_that_has_not_met_typer_yet_reads_every_option() -> None:
+    """Typer notes names in what it has read: one that read the command before would hide that some are not known."""
+    words = ["status", "--all", "--state", "R", "--noheader", "--json", "--socket", "/nonexistent/api.sock"]
+    program = f"import sys; from horae.cli import main; print(main({words!r}), 'pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "6 False"
 
 
 def test_the_version_is_told_either_way(capsys: pytest.CaptureFixture[str]) -> None:
