@@ -66,8 +66,13 @@ def likely(word: str, jobs: Iterable[answers.JobAnswer]) -> str:
 
 def _listed(jobs: Iterable[answers.JobAnswer]) -> str:
     newest = sorted(jobs, key=lambda job: job["submitted_s"], reverse=True)
-    shown = [f"{job_number(job['id'])} ({job['name']}, {job['state']})" for job in newest[:_MOST_NAMED]]
-    return ", ".join(shown + ["..."] * (len(newest) > _MOST_NAMED))
+    shown = []
+    for job in newest[:_MOST_NAMED]:
+        number = job_number(job["id"])
+        shown.append(f"{number} ({job['name']}, {job['state']})")
+    if len(newest) > _MOST_NAMED:
+        shown.append("...")
+    return ", ".join(shown)
 
 
 def users(said: str, answer: answers.StatusAnswer) -> frozenset[str]:

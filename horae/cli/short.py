@@ -91,5 +91,6 @@ def _read(options: _Options, words: Sequence[str]) -> dict[str, Any] | None:
 def _names(info: OptionInfo) -> Sequence[str]:
     """As they are typed; nothing where typer would make them of the parameter's name, or a flag has two sides. Until
     typer has read it, the first one stands where other callers give a default."""
-    names = [name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str)]
-    return [] if any("/" in name for name in names) else [name for name in names if name.startswith("-")]
+    said = [info.default, *(info.param_decls or ())]
+    names = [name for name in said if isinstance(name, str) and name.startswith("-")]
+    return [] if "/" in "".join(names) else names

@@ -222,6 +222,7 @@ def _start(ledger: Ledger, record: JobRecord, start: StartEstimate | None) -> li
         return []
     if not start.after:
         return []
-    names = ", ".join(f"{job} {ledger.jobs[job].spec.name}" for job in start.after[-size.NAMED :] if job in ledger.jobs)
+    ahead = [job for job in start.after[-size.NAMED :] if job in ledger.jobs]
+    names = ", ".join(f"{job} {ledger.jobs[job].spec.name}" for job in ahead)
     text = f"enough GPUs come free in about {size.ago(start.in_s)}, by the limits and the progress of jobs {names}"
     return [Cause("start", text, {"in_s": start.in_s})]

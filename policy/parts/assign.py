@@ -134,7 +134,12 @@ def _placed(
 ) -> Placer:
     """Everything placed once, beside what jobs hold."""
     jobs = [j for j in snapshot.jobs if wants.get(j.name, _NONE).gpus > 0]
-    largest = sorted(jobs, key=lambda j: (_choice(j, wants[j.name], context.speeds), -wants[j.name].gpus, j.order))
+
+    def largest_first(job: Job) -> tuple[int, int, tuple[float, str]]:
+        want = wants[job.name]
+        return _choice(job, want, context.speeds), -want.gpus, job.order
+
+    largest = sorted(jobs, key=largest_first)
     idle = [j for j in snapshot.jobs if wants.get(j.name, _NONE).gpus == 0]
     first = _attempt(snapshot, wants, largest, idle, context, keep=True, fewest_nodes=fewest_nodes)
     if first.short:

@@ -127,8 +127,12 @@ def _of_type(
 ) -> dict[str, int]:
     """Whole GPUs by row of `there` of one type."""
     real = {r: math.floor(w + 0.5 + 1e-9) for r, w in want.items()}
+
+    def short(row: str) -> tuple[float, float, str]:
+        return round(want[row] - real[row], 9), rounds[row], row
+
     while sum(real.values()) > there:
-        most = min((r for r in real if real[r]), key=lambda r: (round(want[r] - real[r], 9), rounds[r], r))
+        most = min((row for row in real if real[row]), key=short)
         real[most] -= 1
     real = {r: n if n >= smallest[r] else 0 for r, n in real.items()}
     while (left := there - sum(real.values())) > 0:

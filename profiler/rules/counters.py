@@ -251,7 +251,12 @@ class Line:
     def sizes(self) -> list[Mark]:
         """Counters without a total whose words say what the steps are of: `episode steps: 180`."""
         named = [m for m in self.marks if m.what == "iteration" and m.meaning is not None]
-        return [m for m in named if m.total is None and m.key.lower().endswith("steps") and len(words_left(m.key)) > 1]
+        found = []
+        for mark in named:
+            of_steps = mark.key.lower().endswith("steps") and len(words_left(mark.key)) > 1
+            if mark.total is None and of_steps:
+                found.append(mark)
+        return found
 
     @property
     def sized(self) -> bool:

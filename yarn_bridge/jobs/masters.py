@@ -98,8 +98,12 @@ def _without(node: Node, master: Held) -> Node:
 
 def _possible(node: Node, held: Mapping[str, Held], size: Amounts) -> Gpus:
     ours = held.get(node.name, Held())
-    bulk = [max(there(node, what) - amount(ours, what), 0) // size[what] for what in _BULK if size.get(what)]
-    return min([free_gpus(node, held), *bulk])
+    most = free_gpus(node, held)
+    for what in _BULK:
+        if size.get(what):
+            left = max(there(node, what) - amount(ours, what), 0)
+            most = min(most, left // size[what])
+    return most
 
 
 # --- how many may begin ---
