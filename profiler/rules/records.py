@@ -28,12 +28,8 @@ _TELLING = (
 )
 _MEMBER = re.compile(rb"[\"'][\w ./@%+-]{1,80}[\"']\s*:\s*(\S.*)")
 _NAMES = re.compile(rb"[\"'][^\"']+[\"']\s*:")
-_SIGNS = (
-    b"{\n",
-    b"{\r",
-    b"{'",
-    b'{"',
-)
+#: Behind the brace that opens a record, or its first member, its line ends.
+_GOES_ON = re.compile(rb"[{,][ \t]*[\r\n]")
 
 
 class Records:
@@ -49,7 +45,7 @@ class Records:
 
     def concerns(self, block: bytes | None) -> bool:
         """Whether a block may hold a part of a record that has lines of its own."""
-        return bool(self.held) or block is None or any(sign in block for sign in _SIGNS)
+        return bool(self.held) or block is None or (b"{" in block and _GOES_ON.search(block) is not None)
 
     def joined(self, states: list[State]) -> list[State]:
         """The lines with each record as one; the same list where there is none."""
