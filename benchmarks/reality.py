@@ -351,6 +351,7 @@ def both(play: Scenario, policy: str, files: Sequence[Path | None]) -> dict[str,
     for file in files:
         life = json.loads(file.read_text()) if file is not None and file.exists() else really(play, policy)
         if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(life))
         measured = profile(play, **life)
         found = compared(lived(**life), simulated(play, policy, measured))
