@@ -29,13 +29,13 @@ from horae.local.account import Account
 from horae.local.asked import Asked
 from horae.local.books import Book, Books
 from horae.local.disks import shared
+from horae.local.gpus import RealGpus, Strangers, told
 from horae.local.jobfolders import JobFolders
 from horae.local.launch import Launcher, as_root, own_operations
 from horae.local.operations import JOB, Operations
 from horae.local.options import LocalOptions
 from horae.local.records import Record, Records
 from horae.local.upkeep import Keeper, Upkeep, despite
-from horae.machine_gpus import Use
 from horae.port import (
     Capabilities,
     FixConfiguration,
@@ -71,7 +71,7 @@ class LocalCluster:
         self._launcher = Launcher(options, self._operations)
         keeper = Keeper(self._folders, self._books, options.keep_s)
         self._upkeep = Upkeep(self._books, self._folders, self._records, self._operations, self._launcher.owner, keeper)
-        self._use = Use() if options.devices else None
+        self._gpus = RealGpus(slots) if options.devices else None
         self._token: str | None = None  #: our claim
         self._prepared = False  #: its folders are there
         self._living: set[JobId] = set()  #: as the last look saw them
@@ -101,6 +101,9 @@ class LocalCluster:
                 if record.released:
                     for node, gpus in record.allocation.items():
                         foreign[node] = foreign.get(node, 0) + gpus
+            strangers = self._strangers(records)
+            for node, taken in strangers.items():
+                foreign[node] = foreign.get(node, 0) + len(taken)
             claim = self._claim()
             return Observation(
                 now_s=time.time(),
@@ -108,9 +111,9 @@ class LocalCluster:
                     replace(node, health=health.get(node.name, Health.UP), foreign=foreign.get(node.name, 0))
                     for node in self._options.nodes
                 ),
-                jobs=tuple(self._using(record) for record in records if not record.released),
+                jobs=tuple(self._observed(record) for record in records if not record.released),
                 claim=claim,
-                notes=tuple(record.trouble for record in records if record.trouble),
+                notes=(*(record.trouble for record in records if record.trouble), *told(strangers)),
                 due=tuple(self._upkeep.due(records, health)) if claim is not None and claim == self._token else (),
             )
 
@@ -122,14 +125,12 @@ class LocalCluster:
             self._ends += len(over)
             return self._ends
 
-    def _using(self, record: Record) -> ObservedJob:
-        """With how much its GPUs compute, where they are real."""
+    def _strangers(self, records: Sequence[Record]) -> Strangers:
+        return self._gpus.strangers(records) if self._gpus is not None else {}
+
+    def _observed(self, record: Record) -> ObservedJob:
         seen = record.observed()
-        if self._use is None or not record.lives:
-            return seen
-        newest = self._use.newest()
-        slots = [(node, index) for node, held in record.slots.items() for index in held]
-        return replace(seen, gpu_use={f"{node}:{index}": newest[index] for node, index in slots if index in newest})
+        return replace(seen, gpu_use=self._gpus.use(record)) if self._gpus is not None else seen
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         with self._mutex, _reading():
@@ -276,9 +277,11 @@ class LocalCluster:
 
     def _free_slots(self, allocation: Allocation) -> dict[str, list[int]]:
         """GPU indices for each node, the lowest free ones. Raises TryLater."""
-        health = self._health()
-        busy: dict[str, set[int]] = {}
-        for record in self._records.scan():
+        if self._gpus is not None and not self._gpus.looked():
+            raise TryLater("nvidia-smi is being asked who computes on the GPUs", retry_after_s=0.5)
+        health, records = self._health(), self._records.scan()
+        busy = {name: set(taken) for name, taken in self._strangers(records).items()}
+        for record in records:
             for name, held in record.slots.items():
                 busy.setdefault(name, set()).update(held)
         slots = {}

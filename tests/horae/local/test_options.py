@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from pathlib import Path
 from threading import Event
@@ -111,10 +113,10 @@ def test_names_of_types(product: str, gpu_type: str) -> None:
 def test_the_use_of_gpus_is_read_without_waiting_for_it() -> None:
     asked, answer = Event(), Event()
 
-    def slow() -> str:
+    def slow(what: str) -> str:
         asked.set()
         assert answer.wait(20)
-        return "0, 97\n1, 0\n2, [N/A]\n"
+        return "0, GPU-a, 97\n1, GPU-b, 0\n2, GPU-c, [N/A]\n" if what.startswith("gpu=") else ""
 
     use = machine_gpus.Use(slow)
     assert use.newest() == {}, "nobody knows it yet"
@@ -126,3 +128,21 @@ def test_the_use_of_gpus_is_read_without_waiting_for_it() -> None:
         assert time.monotonic() < until
         time.sleep(0.01)
     assert use.newest() == {0: 0.97, 1: 0.0}, "a GPU in parts tells no number"
+
+
+def test_who_holds_a_gpu_is_told_as_long_as_he_lives() -> None:
+    with subprocess.Popen(["sleep", "600"]) as holder:
+        listings = {
+            "gpu": "0, GPU-a, 97\n1, GPU-b, 0\n",
+            "compute-apps": f"GPU-b, {holder.pid}, sleep\nGPU-b, 999999999, gone\n"
+            f"GPU-a, {os.getpid()}, /usr/bin/nvidia-cuda-mps-server\nGPU-c, 1, of a GPU that is not listed\n",
+        }
+        use = machine_gpus.Use(lambda what: listings[what.partition("=")[0]])
+        assert not use.refresh(), "nobody has looked yet"
+        until = time.monotonic() + 20
+        while not use.refresh():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert use.holders() == {1: [holder.pid]}
+        holder.kill()
+    assert use.holders() == {}, "without another look"
