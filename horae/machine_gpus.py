@@ -7,20 +7,23 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from pathlib import PurePath
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from threading import Lock, Thread
 
 from horae.elastic.supervisor import processes
-from policy.model import Node
+from policy.model import Node, NodeName
 
 #: Words of a product name that do not tell GPU types apart.
 _NOISE = re.compile(r"\b(nvidia|tesla|geforce|quadro|graphics|device)\b|\d+\s*gb\b", re.IGNORECASE)
 _PATIENCE_S = 20.0
 #: `nvidia-smi` is asked this often, and an answer about the use of GPUs is believed so long.
 EVERY_S, STALE_S = 10.0, 45.0
-#: Hold every GPU for as long as the machine is up, and compute for others, who are listed themselves.
-_SERVERS = frozenset({"nvidia-cuda-mps-server"})
+#: Root's, that hold every GPU for as long as the machine is up and compute for others, who are listed themselves.
+_SERVERS = frozenset({"nvidia-cuda-mps"})
+#: Indices of GPUs by node, and processes by node and index.
+Slots = Mapping[NodeName, Sequence[int]]
+Strangers = Mapping[NodeName, Mapping[int, Sequence[int]]]
 
 
 def this_machine() -> tuple[tuple[Node, tuple[int, ...]], ...]:
@@ -52,26 +55,23 @@ def _asked(what: str) -> str:
 def use_from(listing: str) -> dict[int, float]:
     """By index the part of its time that it computes, from lines of `index, uuid, per cent`. What tells no number (a
     GPU in parts, say) is left out."""
-    found = {}
-    for line in listing.splitlines():
-        index, _, percent = (word.strip() for word in (line.split(",") + [""] * 3)[:3])
-        if index.isdigit() and percent.isdigit():
-            found[int(index)] = min(int(percent), 100) / 100
-    return found
+    rows = map(_words, listing.splitlines())
+    return {int(i): min(int(percent), 100) / 100 for i, _, percent in rows if i.isdigit() and percent.isdigit()}
 
 
 def holders_from(listing: str, computing: str) -> dict[int, set[int]]:
-    """By index the processes that hold memory there to compute, from such lines and those of `uuid, pid, name`."""
-    index_of = {
-        words[1].strip(): words[0].strip() for line in listing.splitlines() if len(words := line.split(",")) > 1
-    }
+    """By index the processes that hold memory there to compute, from such lines and those of `uuid, pid`. Their names
+    are not asked for: users choose those, line ends and all."""
+    index_of = {uuid: int(index) for index, uuid, _ in map(_words, listing.splitlines()) if index.isdigit()}
     found: dict[int, set[int]] = {}
-    for line in computing.splitlines():
-        uuid, pid, name = (word.strip() for word in (line.split(",", 2) + [""] * 3)[:3])
-        index = index_of.get(uuid, "")
-        if index.isdigit() and pid.isdigit() and PurePath(name).name not in _SERVERS:
-            found.setdefault(int(index), set()).add(int(pid))
+    for uuid, pid, _ in map(_words, computing.splitlines()):
+        if uuid in index_of and pid.isdigit():
+            found.setdefault(index_of[uuid], set()).add(int(pid))
     return found
+
+
+def _words(line: str) -> list[str]:
+    return [word.strip() for word in f"{line},,".split(",")[:3]]
 
 
 class Use:
@@ -80,7 +80,7 @@ class Use:
     def __init__(self, ask: Callable[[str], str] = _asked) -> None:
         self._ask, self._lock = ask, Lock()
         self._found: Mapping[int, float] = {}
-        self._held: Mapping[int, Mapping[int, int]] = {}
+        self._held: Mapping[int, Mapping[int, int]] = {}  #: by index, when each process began
         self._at_s = self._asked_s = self._looked_s = float("-inf")
         self._asking: Thread | None = None
 
@@ -99,30 +99,53 @@ class Use:
                 self._asking.start()
             return now_s - self._looked_s <= 2 * EVERY_S
 
-    def holders(self) -> Mapping[int, list[int]]:
-        """By index the processes that were seen to hold a GPU, and still live: ours and strangers'."""
+    def used(self, slots: Slots) -> dict[str, float]:
+        """`newest`, of these."""
+        newest = self.newest()
+        return {f"{node}:{i}": newest[i] for node, held in slots.items() for i in newest.keys() & set(held)}
+
+    def strangers(self, slots: Slots, held: Mapping[NodeName, Collection[int]]) -> Strangers:
+        """Who computes on those of `slots` that are not `held`: somebody who did not ask, or a job of another GPU's.
+        As the newest look showed it, less those who have ended since."""
         with self._lock:
-            held = self._held
-        living = {index: [pid for pid, since in pids.items() if _began(pid) == since] for index, pids in held.items()}
-        return {index: sorted(pids) for index, pids in living.items() if pids}
+            seen = self._held
+        living = {index: [pid for pid, since in on.items() if _began(pid) == since > 0] for index, on in seen.items()}
+        found: dict[NodeName, dict[int, list[int]]] = {}
+        for node, indices in slots.items():
+            for index in sorted(living.keys() & set(indices) - set(held.get(node, ()))):
+                if living[index]:
+                    found.setdefault(node, {})[index] = living[index]
+        return found
 
     def _look(self) -> None:
         listing = self._ask("gpu=index,uuid,utilization.gpu")
         found = use_from(listing)
-        holders = holders_from(listing, self._ask("compute-apps=gpu_uuid,pid,name"))
-        held = {index: {pid: began for pid in pids if (began := _began(pid))} for index, pids in holders.items()}
+        holders = holders_from(listing, self._ask("compute-apps=gpu_uuid,pid"))
         with self._lock:
-            self._looked_s, self._held = time.monotonic(), held
+            self._looked_s, self._held = time.monotonic(), {i: {p: _began(p) for p in on} for i, on in holders.items()}
             if found:
                 self._found, self._at_s = found, time.monotonic()
 
 
+def told(strangers: Strangers) -> Iterator[str]:
+    for node, taken in strangers.items():
+        for index, pids in taken.items():
+            which = ", ".join(map(str, pids))
+            yield f"GPU {index} of {node} is used by process {which}, of no job that holds it: it is granted to nobody"
+
+
 def _began(pid: int) -> int:
-    """When it was started; 0 of one that is over, or that cannot be seen."""
+    """When it was started; 0 of one that is over, that cannot be seen, or that only serves others."""
     try:
-        return processes.began(pid)
+        serves = _name(pid) in _SERVERS and Path(f"/proc/{pid}").stat().st_uid == 0
+        return 0 if serves else processes.began(pid)
     except OSError:
         return 0
+
+
+def _name(pid: int) -> str:
+    """As the kernel keeps it, 15 letters of it; anybody may choose his own."""
+    return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
 
 
 def nodes_from(listing: str, host: str) -> tuple[tuple[Node, tuple[int, ...]], ...]:

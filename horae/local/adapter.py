@@ -29,13 +29,13 @@ from horae.local.account import Account
 from horae.local.asked import Asked
 from horae.local.books import Book, Books
 from horae.local.disks import shared
-from horae.local.gpus import RealGpus, Strangers, told
 from horae.local.jobfolders import JobFolders
 from horae.local.launch import Launcher, as_root, own_operations
 from horae.local.operations import JOB, Operations
 from horae.local.options import LocalOptions
 from horae.local.records import Record, Records
 from horae.local.upkeep import Keeper, Upkeep, despite
+from horae.machine_gpus import Slots, Strangers, Use, told
 from horae.port import (
     Capabilities,
     FixConfiguration,
@@ -71,7 +71,8 @@ class LocalCluster:
         self._launcher = Launcher(options, self._operations)
         keeper = Keeper(self._folders, self._books, options.keep_s)
         self._upkeep = Upkeep(self._books, self._folders, self._records, self._operations, self._launcher.owner, keeper)
-        self._gpus = RealGpus(slots) if options.devices else None
+        self._gpus = Use() if options.devices else None
+        self._slots: Slots = slots
         self._token: str | None = None  #: our claim
         self._prepared = False  #: its folders are there
         self._living: set[JobId] = set()  #: as the last look saw them
@@ -126,11 +127,23 @@ class LocalCluster:
             return self._ends
 
     def _strangers(self, records: Sequence[Record]) -> Strangers:
-        return self._gpus.strangers(records) if self._gpus is not None else {}
+        """Processes on real GPUs that no job holds."""
+        if self._gpus is None:
+            return {}
+        self._gpus.refresh()
+        return self._gpus.strangers(self._slots, self._held(records))
+
+    @staticmethod
+    def _held(records: Sequence[Record]) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for record in records:
+            for name, held in record.slots.items():
+                found.setdefault(name, set()).update(held)
+        return found
 
     def _observed(self, record: Record) -> ObservedJob:
         seen = record.observed()
-        return replace(seen, gpu_use=self._gpus.use(record)) if self._gpus is not None else seen
+        return replace(seen, gpu_use=self._gpus.used(record.slots)) if self._gpus is not None else seen
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         with self._mutex, _reading():
@@ -277,18 +290,16 @@ class LocalCluster:
 
     def _free_slots(self, allocation: Allocation) -> dict[str, list[int]]:
         """GPU indices for each node, the lowest free ones. Raises TryLater."""
-        if self._gpus is not None and not self._gpus.looked():
+        if self._gpus is not None and not self._gpus.refresh():
             raise TryLater("nvidia-smi is being asked who computes on the GPUs", retry_after_s=0.5)
         health, records = self._health(), self._records.scan()
-        busy = {name: set(taken) for name, taken in self._strangers(records).items()}
-        for record in records:
-            for name, held in record.slots.items():
-                busy.setdefault(name, set()).update(held)
+        held, strangers = self._held(records), self._strangers(records)
         slots = {}
         for name, gpus in allocation.items():
             if name in health:
                 raise TryLater(f"node {name} is {health[name]}", retry_after_s=5.0)
-            free = [i for i in self._options.slots(self._nodes[name]) if i not in busy.get(name, ())]
+            taken = held.get(name, set()) | set(strangers.get(name, ()))
+            free = [i for i in self._slots[name] if i not in taken]
             if len(free) < gpus:
                 raise TryLater(f"node {name} has {len(free)} GPUs free; {gpus} were granted")
             slots[name] = free[:gpus]

@@ -95,7 +95,8 @@ def test_torch_optimizer_scheduler_and_scaler_come_back(exec_job: Make) -> None:
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.5)
         class Scale:  # in place of a GradScaler, which needs a GPU
             factor = 1.0
-            state_dict = vars
+            def state_dict(self):
+                return vars(self)
             def load_state_dict(self, state):
                 vars(self).update(state)
         scaler = Scale()

@@ -40,7 +40,9 @@ class Progress:
         due = self._printed is None or last or time.monotonic() - self._last_s >= self._every_s
         if not steps or step == self._printed or not due:
             return
-        told = "nan" if loss is None else "%.4f" % _number(loss)
+        told = (
+            "nan" if loss is None else "%.4f" % float(getattr(loss, "detach", lambda: loss)())
+        )  # PyTorch warns of a graph
         # Only now: a loss on a GPU is a promise, and a step is done when it is kept.
         now = time.monotonic()
         iter_s = (now - self._last_s) / max(1, steps)
@@ -58,9 +60,3 @@ class Progress:
                 trained_s,
             )
         )
-
-
-def _number(loss: Any) -> float:
-    """PyTorch warns of a loss that still has its graph."""
-    detach = getattr(loss, "detach", None)
-    return float(loss if detach is None else detach())

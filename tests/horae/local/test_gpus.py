@@ -65,7 +65,7 @@ def start(cluster: Cluster, name: str, gpus: int, epoch: int = 1) -> None:
 def test_what_a_stranger_computes_on_is_granted_to_nobody_until_he_ends(
     make_cluster: Make, smi: Path, stranger: subprocess.Popen[bytes]
 ) -> None:
-    smi.write_text(f"GPU-a, {stranger.pid}, python3\n")
+    smi.write_text(f"GPU-a, {stranger.pid}\n")
     cluster = make_cluster(nodes="auto")
     cluster.submit("a")
     with pytest.raises(TryLater, match="1 GPUs free; 2 were granted"):
@@ -87,10 +87,10 @@ def test_a_job_is_no_stranger_where_it_was_granted_and_one_elsewhere(make_cluste
     start(cluster, "a", 1)
     cluster.wait("a", JobState.RUNNING)
     pid = cluster.supervisor("a")
-    smi.write_text(f"GPU-a, {pid}, python3\n")
+    smi.write_text(f"GPU-a, {pid}\n")
     until("its use is seen", lambda: cluster.job("a").gpu_use)
     assert foreign(cluster) == 0
-    smi.write_text(f"GPU-a, {pid}, python3\nGPU-b, {pid}, python3\n")
+    smi.write_text(f"GPU-a, {pid}\nGPU-b, {pid}\n")
     until("it is seen on another's", lambda: foreign(cluster) == 1)
 
 
