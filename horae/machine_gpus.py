@@ -1,4 +1,4 @@
-"""This machine's real GPUs, as `nvidia-smi` shows them, and how much of their time they compute."""
+"""This machine's real GPUs, as `nvidia-smi` shows them, how much of their time they compute, and who holds them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from threading import Lock, Thread
 
-from policy.model import Node
+from horae.elastic.supervisor import processes
+from policy.model import Node, NodeName
 
 #: Words of a product name that do not tell GPU types apart.
 _NOISE = re.compile(r"\b(nvidia|tesla|geforce|quadro|graphics|device)\b|\d+\s*gb\b", re.IGNORECASE)
 _PATIENCE_S = 20.0
-#: `nvidia-smi` is asked for the use of GPUs this often, and an answer is believed so long.
+#: `nvidia-smi` is asked this often, and an answer about the use of GPUs is believed so long.
 EVERY_S, STALE_S = 10.0, 45.0
+#: Root's, that hold every GPU for as long as the machine is up and compute for others, who are listed themselves.
+_SERVERS = frozenset({"nvidia-cuda-mps"})
+#: Indices of GPUs by node, and processes by node and index.
+Slots = Mapping[NodeName, Sequence[int]]
+Strangers = Mapping[NodeName, Mapping[int, Sequence[int]]]
 
 
 def this_machine() -> tuple[tuple[Node, tuple[int, ...]], ...]:
@@ -24,17 +31,17 @@ def this_machine() -> tuple[tuple[Node, tuple[int, ...]], ...]:
 
     A machine with several GPU types becomes one node a type (`host`, `host-2`, ...): a node has one type.
     """
-    return nodes_from(_asked("index,name"), platform.node() or "localhost")
+    return nodes_from(_asked("gpu=index,name"), platform.node() or "localhost")
 
 
 def _asked(what: str) -> str:
-    """A line a GPU; "" where `nvidia-smi` is missing, fails, or is late."""
+    """A line a GPU, or process; "" where `nvidia-smi` is missing, fails, or is late."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
     try:
         answer = subprocess.run(
-            [program, f"--query-gpu={what}", "--format=csv,noheader,nounits"],
+            [program, f"--query-{what}", "--format=csv,noheader,nounits"],
             capture_output=True,
             text=True,
             timeout=_PATIENCE_S,
@@ -46,39 +53,99 @@ def _asked(what: str) -> str:
 
 
 def use_from(listing: str) -> dict[int, float]:
-    """By index the part of its time that it computes, from lines of `index, per cent`. What tells no number (a GPU in
-    parts, say) is left out."""
-    found = {}
-    for line in listing.splitlines():
-        index, _, percent = line.partition(",")
-        if index.strip().isdigit() and percent.strip().isdigit():
-            found[int(index)] = min(int(percent), 100) / 100
+    """By index the part of its time that it computes, from lines of `index, uuid, per cent`. What tells no number (a
+    GPU in parts, say) is left out."""
+    rows = map(_words, listing.splitlines())
+    return {int(i): min(int(percent), 100) / 100 for i, _, percent in rows if i.isdigit() and percent.isdigit()}
+
+
+def holders_from(listing: str, computing: str) -> dict[int, set[int]]:
+    """By index the processes that hold memory there to compute, from such lines and those of `uuid, pid`. Their names
+    are not asked for: users choose those, line ends and all."""
+    index_of = {uuid: int(index) for index, uuid, _ in map(_words, listing.splitlines()) if index.isdigit()}
+    found: dict[int, set[int]] = {}
+    for uuid, pid, _ in map(_words, computing.splitlines()):
+        if uuid in index_of and pid.isdigit():
+            found.setdefault(index_of[uuid], set()).add(int(pid))
     return found
 
 
-class Use:
-    """The newest utilisation of this machine's GPUs. Asking never waits: another thread asks `nvidia-smi`."""
+def _words(line: str) -> list[str]:
+    return [word.strip() for word in f"{line},,".split(",")[:3]]
 
-    def __init__(self, ask: Callable[[], str] = lambda: _asked("index,utilization.gpu")) -> None:
+
+class Use:
+    """The newest look at this machine's GPUs. Asking never waits: another thread asks `nvidia-smi`."""
+
+    def __init__(self, ask: Callable[[str], str] = _asked) -> None:
         self._ask, self._lock = ask, Lock()
         self._found: Mapping[int, float] = {}
-        self._at_s = self._asked_s = float("-inf")
+        self._held: Mapping[int, Mapping[int, int]] = {}  #: by index, when each process began
+        self._at_s = self._asked_s = self._looked_s = float("-inf")
         self._asking: Thread | None = None
 
     def newest(self) -> Mapping[int, float]:
-        """By index; empty where none is newer than `STALE_S`."""
+        """The part of its time that each computes, by index; empty where no number is newer than `STALE_S`."""
+        self.refresh()
+        with self._lock:
+            return self._found if time.monotonic() - self._at_s <= STALE_S else {}
+
+    def refresh(self) -> bool:
+        """Begin a look where none is younger than `EVERY_S`. Whether the newest is young enough to start jobs by."""
         with self._lock:
             now_s = time.monotonic()
             if now_s - self._asked_s >= EVERY_S and (self._asking is None or not self._asking.is_alive()):
                 self._asked_s, self._asking = now_s, Thread(target=self._look, name="nvidia-smi", daemon=True)
                 self._asking.start()
-            return self._found if now_s - self._at_s <= STALE_S else {}
+            return now_s - self._looked_s <= 2 * EVERY_S
+
+    def used(self, slots: Slots) -> dict[str, float]:
+        """`newest`, of these."""
+        newest = self.newest()
+        return {f"{node}:{i}": newest[i] for node, held in slots.items() for i in newest.keys() & set(held)}
+
+    def strangers(self, slots: Slots, held: Mapping[NodeName, Collection[int]]) -> Strangers:
+        """Who computes on those of `slots` that are not `held`: somebody who did not ask, or a job of another GPU's.
+        As the newest look showed it, less those who have ended since."""
+        with self._lock:
+            seen = self._held
+        living = {index: [pid for pid, since in on.items() if _began(pid) == since > 0] for index, on in seen.items()}
+        found: dict[NodeName, dict[int, list[int]]] = {}
+        for node, indices in slots.items():
+            for index in sorted(living.keys() & set(indices) - set(held.get(node, ()))):
+                if living[index]:
+                    found.setdefault(node, {})[index] = living[index]
+        return found
 
     def _look(self) -> None:
-        found = use_from(self._ask())
+        listing = self._ask("gpu=index,uuid,utilization.gpu")
+        found = use_from(listing)
+        holders = holders_from(listing, self._ask("compute-apps=gpu_uuid,pid"))
         with self._lock:
+            self._looked_s, self._held = time.monotonic(), {i: {p: _began(p) for p in on} for i, on in holders.items()}
             if found:
                 self._found, self._at_s = found, time.monotonic()
+
+
+def told(strangers: Strangers) -> Iterator[str]:
+    for node, taken in strangers.items():
+        for index, pids in taken.items():
+            which = ", ".join(map(str, pids))
+            yield f"GPU {index} of {node} is used by process {which}, of no job that holds it: it is granted to nobody"
+
+
+def _began(pid: int) -> int:
+    """When it was started; 0 of one that is over, that cannot be seen, or that only serves others."""
+    try:
+        serves = _name(pid) in _SERVERS and Path(f"/proc/{pid}").stat().st_uid == 0
+        return 0 if serves else processes.began(pid)
+    except OSError:
+        return 0
+
+
+def _name(pid: int) -> str:
+    """As the kernel keeps it, 15 letters of it; anybody may choose his own."""
+    return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
 
 
 def nodes_from(listing: str, host: str) -> tuple[tuple[Node, tuple[int, ...]], ...]:

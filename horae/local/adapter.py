@@ -35,7 +35,7 @@ from horae.local.operations import JOB, Operations
 from horae.local.options import LocalOptions
 from horae.local.records import Record, Records
 from horae.local.upkeep import Keeper, Upkeep, despite
-from horae.machine_gpus import Use
+from horae.machine_gpus import Slots, Strangers, Use, told
 from horae.port import (
     Capabilities,
     FixConfiguration,
@@ -71,7 +71,8 @@ class LocalCluster:
         self._launcher = Launcher(options, self._operations)
         keeper = Keeper(self._folders, self._books, options.keep_s)
         self._upkeep = Upkeep(self._books, self._folders, self._records, self._operations, self._launcher.owner, keeper)
-        self._use = Use() if options.devices else None
+        self._gpus = Use() if options.devices else None
+        self._slots: Slots = slots
         self._token: str | None = None  #: our claim
         self._prepared = False  #: its folders are there
         self._living: set[JobId] = set()  #: as the last look saw them
@@ -101,6 +102,9 @@ class LocalCluster:
                 if record.released:
                     for node, gpus in record.allocation.items():
                         foreign[node] = foreign.get(node, 0) + gpus
+            strangers = self._strangers(records)
+            for node, taken in strangers.items():
+                foreign[node] = foreign.get(node, 0) + len(taken)
             claim = self._claim()
             return Observation(
                 now_s=time.time(),
@@ -108,9 +112,9 @@ class LocalCluster:
                     replace(node, health=health.get(node.name, Health.UP), foreign=foreign.get(node.name, 0))
                     for node in self._options.nodes
                 ),
-                jobs=tuple(self._using(record) for record in records if not record.released),
+                jobs=tuple(self._observed(record) for record in records if not record.released),
                 claim=claim,
-                notes=tuple(record.trouble for record in records if record.trouble),
+                notes=(*(record.trouble for record in records if record.trouble), *told(strangers)),
                 due=tuple(self._upkeep.due(records, health)) if claim is not None and claim == self._token else (),
             )
 
@@ -122,14 +126,24 @@ class LocalCluster:
             self._ends += len(over)
             return self._ends
 
-    def _using(self, record: Record) -> ObservedJob:
-        """With how much its GPUs compute, where they are real."""
+    def _strangers(self, records: Sequence[Record]) -> Strangers:
+        """Processes on real GPUs that no job holds."""
+        if self._gpus is None:
+            return {}
+        self._gpus.refresh()
+        return self._gpus.strangers(self._slots, self._held(records))
+
+    @staticmethod
+    def _held(records: Sequence[Record]) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for record in records:
+            for name, held in record.slots.items():
+                found.setdefault(name, set()).update(held)
+        return found
+
+    def _observed(self, record: Record) -> ObservedJob:
         seen = record.observed()
-        if self._use is None or not record.lives:
-            return seen
-        newest = self._use.newest()
-        slots = [(node, index) for node, held in record.slots.items() for index in held]
-        return replace(seen, gpu_use={f"{node}:{index}": newest[index] for node, index in slots if index in newest})
+        return replace(seen, gpu_use=self._gpus.used(record.slots)) if self._gpus is not None else seen
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         with self._mutex, _reading():
@@ -276,16 +290,16 @@ class LocalCluster:
 
     def _free_slots(self, allocation: Allocation) -> dict[str, list[int]]:
         """GPU indices for each node, the lowest free ones. Raises TryLater."""
-        health = self._health()
-        busy: dict[str, set[int]] = {}
-        for record in self._records.scan():
-            for name, held in record.slots.items():
-                busy.setdefault(name, set()).update(held)
+        if self._gpus is not None and not self._gpus.refresh():
+            raise TryLater("nvidia-smi is being asked who computes on the GPUs", retry_after_s=0.5)
+        health, records = self._health(), self._records.scan()
+        held, strangers = self._held(records), self._strangers(records)
         slots = {}
         for name, gpus in allocation.items():
             if name in health:
                 raise TryLater(f"node {name} is {health[name]}", retry_after_s=5.0)
-            free = [i for i in self._options.slots(self._nodes[name]) if i not in busy.get(name, ())]
+            taken = held.get(name, set()) | set(strangers.get(name, ()))
+            free = [i for i in self._slots[name] if i not in taken]
             if len(free) < gpus:
                 raise TryLater(f"node {name} has {len(free)} GPUs free; {gpus} were granted")
             slots[name] = free[:gpus]

@@ -81,6 +81,16 @@ _SIGNS = (
         "another port; or `python ...` without torchrun or accelerate launch: Horae has started the ranks already",
     ),
     (
+        re.compile(r"^\S+\.cuh?:\d+: .*Assertion `.*` failed"),
+        "a check inside a CUDA kernel failed, most often of an index or a label",
+        "ids below the size of the embedding, labels below the number of classes; CUDA_LAUNCH_BLOCKING=1 shows where",
+    ),
+    (
+        re.compile(r"Duplicate GPU detected"),
+        "two of its ranks use the same GPU",
+        "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before a GPU is used: each rank sees all of its job's",
+    ),
+    (
         _NCCL,
         "its ranks lost each other (NCCL)",
         "NCCL_DEBUG=INFO shows which rank; often one rank failed first for another reason, or the network did",

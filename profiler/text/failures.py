@@ -13,9 +13,13 @@ K = FailureKind
 _SIGNS: tuple[tuple[str, str, FailureKind], ...] = (
     ("CUDA out of memory", r"CUDA out of memory", K.OUT_OF_MEMORY),
     ("OutOfMemoryError", r"OutOfMemoryError", K.OUT_OF_MEMORY),
-    ("CUDA_ERROR_OUT_OF_MEMORY", r"^(?!.*failed to allocate ).*CUDA_ERROR_OUT_OF_MEMORY", K.OUT_OF_MEMORY),
+    ("CUDA_ERROR_OUT_OF_MEMORY", r"^(?!.*(?i:failed to allocate )).*CUDA_ERROR_OUT_OF_MEMORY", K.OUT_OF_MEMORY),
     ("ResourceExhaustedError", r"ResourceExhaustedError", K.OUT_OF_MEMORY),
-    ("RESOURCE_EXHAUSTED", r"RESOURCE_EXHAUSTED.*(?:memory|OOM|allocat)", K.OUT_OF_MEMORY),
+    (  # not where JAX takes less then, and goes on
+        "RESOURCE_EXHAUSTED",
+        r"^(?!.*\.cc:\d+\] .*Failed to allocate device memory).*RESOURCE_EXHAUSTED.*(?:memory|OOM|allocat)",
+        K.OUT_OF_MEMORY,
+    ),
     ("OOM when allocating", r"OOM when allocating", K.OUT_OF_MEMORY),
     ("oom-kill", r"oom-kill|oom_kill", K.OUT_OF_MEMORY),
     ("oom_kill", r"oom_kill", K.OUT_OF_MEMORY),
@@ -25,7 +29,7 @@ _SIGNS: tuple[tuple[str, str, FailureKind], ...] = (
     ("Out of memory: Kill", r"Out of memory: Kill", K.OUT_OF_MEMORY),
     (
         "out of memory",
-        r"^(?!.*(?:failed to allocate |ran out of memory trying))"
+        r"^(?!.*(?:[Ff]ailed to allocate |ran out of memory trying))"
         r".*(?i:(?:hip|cuda|cudnn|cudaMalloc|gpu|host|device).{0,40}out of memory)",
         K.OUT_OF_MEMORY,
     ),

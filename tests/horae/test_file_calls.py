@@ -25,7 +25,7 @@ NAMED = {
     "horae/local/confine.py": "the cluster's own folders, by descriptors of horae/descriptors/, before it serves",
     "horae/local/disks.py": "the kernel's list of mounts; on which disk the cluster's own folders are",
     "horae/local/upkeep.py": "closes locks",
-    "horae/machine_gpus.py": "the way to nvidia-smi",
+    "horae/machine_gpus.py": "the way to nvidia-smi; /proc",
     "horae/arbiter/decide/apart.py": "pipes of processes in which a policy is tried",
     "horae/arbiter/decide/evidence.py": "the arbiter's state",
     "horae/arbiter/decide/policy_runner.py": "pipes of the policy's process",

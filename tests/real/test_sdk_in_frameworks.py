@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from horae.demo.trainers import digits
-from tests.horae.elastic.exec_job import ExecJob, until
+from tests.horae.elastic.exec_job import ROOT, ExecJob, until
 from tests.real import frameworks
 from tests.real.frameworks import Framework, or_skip
 
@@ -82,7 +84,7 @@ def test_torch_distributed_data_parallel(exec_job: Make) -> None:
     assert_same_losses(exec_job, or_skip(frameworks.with_torch), source, [2, 1, 3], 90)
 
 
-def test_torch_scheduler_and_optimizer_come_back(exec_job: Make) -> None:
+def test_torch_optimizer_scheduler_and_scaler_come_back(exec_job: Make) -> None:
     source = """
         import torch
         from horae.elastic.frameworks.torch_ddp import TorchTraining
@@ -91,8 +93,15 @@ def test_torch_scheduler_and_optimizer_come_back(exec_job: Make) -> None:
         x, y = torch.arange(80.0).reshape(20, 4) / 80, torch.arange(20.0).reshape(20, 1) / 20
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.5)
-        training = TorchTraining(model, optimizer, scheduler=scheduler, steps=60, global_batch=6, samples=20,
-                                 log_every_s=0.0)
+        class Scale:  # in place of a GradScaler, which needs a GPU
+            factor = 1.0
+            def state_dict(self):
+                return vars(self)
+            def load_state_dict(self, state):
+                vars(self).update(state)
+        scaler = Scale()
+        training = TorchTraining(model, optimizer, scheduler=scheduler, scaler=scaler, steps=60, global_batch=6,
+                                 samples=20, log_every_s=0.0)
         import time
         for step in training:
             time.sleep(0.01)
@@ -102,7 +111,8 @@ def test_torch_scheduler_and_optimizer_come_back(exec_job: Make) -> None:
             optimizer.step()
             optimizer.zero_grad()
             scheduler.step()
-            step.report(scheduler.get_last_lr()[0] + 1.0 - step.number / 100.0)
+            scaler.factor *= 0.99
+            step.report(scheduler.get_last_lr()[0] + scaler.factor - step.number / 100.0)
     """
     assert_same_losses(exec_job, or_skip(frameworks.with_torch), source, [1, 2], 60)
 
@@ -255,6 +265,26 @@ JAX = """
 
 def test_jax(exec_job: Make) -> None:
     assert_same_losses(exec_job, or_skip(frameworks.with_jax), JAX.format(join=""), [2, 3, 1], 60)
+
+
+def test_jax_trees_of_short_floats_and_of_keys_come_back(tmp_path: Path) -> None:
+    source = f"""
+import jax, jax.numpy as jnp
+from horae.elastic.frameworks import jax_
+def trees(factor, seed):
+    params = {{"bf16": factor * jnp.arange(6.0, dtype=jnp.bfloat16).reshape(2, 3),
+               "f8": factor * jnp.ones(3, jnp.float8_e4m3fn), "f32": factor * jnp.ones(())}}
+    return jax_.Tree(params=params, keys=[jax.random.key(seed), jax.random.split(jax.random.key(seed), 3)])
+one, other = trees(2, 7), trees(0, 0)
+one.save({str(tmp_path)!r})
+other.load({str(tmp_path)!r})
+for old, new in zip(*map(jax.tree_util.tree_leaves, ([one.params, one.keys], [other.params, other.keys]))):
+    assert old.dtype == new.dtype and (old == new).all(), (old, new)
+assert (jax.random.uniform(one.keys[0]) == jax.random.uniform(other.keys[0])).all()
+"""
+    framework = or_skip(frameworks.with_jax)
+    paths = {**framework.variables(), "PYTHONPATH": f"{ROOT}:{framework.env.get('PYTHONPATH', '')}"}
+    subprocess.run([framework.python, "-c", source], check=True, env={**os.environ, **paths}, timeout=PATIENCE_S)
 
 
 def test_jax_ranks_join_one_runtime(exec_job: Make) -> None:

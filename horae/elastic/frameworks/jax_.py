@@ -16,6 +16,7 @@ from ..sdk.environment import Environment
 from ..sdk.stopping import held
 
 _FILE = "jax.npz"
+_TYPE = ".type"  #: behind a leaf's name in the file
 
 
 def initialize(environment: Environment) -> None:
@@ -47,9 +48,11 @@ class Tree:
         arrays = {}
         for name in self._names:
             for i, leaf in enumerate(jax.tree_util.tree_leaves(getattr(self, name))):
-                arrays["%s.%d" % (name, i)] = numpy.asarray(leaf)
+                arrays["%s.%d" % (name, i)] = array = _bits(leaf)
+                if array.dtype.kind == "V":  # bfloat16 and its like: NumPy's files forget which
+                    arrays["%s.%d%s" % (name, i, _TYPE)] = numpy.array(array.dtype.name)
         with open(os.path.join(folder, _FILE), "wb") as file:
-            numpy.savez(file, **arrays)  # type: ignore[arg-type]
+            numpy.savez(file, **arrays)
 
     def load(self, folder: str) -> None:
         """Raises ValueError when the checkpoint's trees have another shape than these."""
@@ -59,10 +62,32 @@ class Tree:
         with numpy.load(os.path.join(folder, _FILE)) as arrays:
             for name in self._names:
                 leaves, structure = jax.tree_util.tree_flatten(getattr(self, name))
-                loaded = [arrays["%s.%d" % (name, i)] for i in range(len(leaves))]
-                for i, (old, new) in enumerate(zip(leaves, loaded)):  # noqa: B905  (strict= is newer than 3.7)
-                    if numpy.shape(old) != new.shape:
+                loaded = []
+                for i, old in enumerate(leaves):
+                    key = "%s.%d" % (name, i)
+                    new = arrays[key]
+                    if key + _TYPE in arrays:
+                        new = new.view(jax.numpy.dtype(str(arrays[key + _TYPE])))
+                    if numpy.shape(_bits(old)) != new.shape:
                         raise ValueError(
-                            "%s: leaf %d has shape %s, the checkpoint's %s" % (name, i, numpy.shape(old), new.shape)
+                            "%s: leaf %d has shape %s, the checkpoint's %s"
+                            % (name, i, numpy.shape(_bits(old)), new.shape)
                         )
-                setattr(self, name, jax.tree_util.tree_unflatten(structure, [jax.numpy.asarray(x) for x in loaded]))
+                    array = jax.numpy.asarray(new)
+                    loaded.append(
+                        jax.random.wrap_key_data(array, impl=jax.random.key_impl(old)) if _key(old) else array
+                    )
+                setattr(self, name, jax.tree_util.tree_unflatten(structure, loaded))
+
+
+def _bits(leaf: Any) -> Any:
+    """A leaf as NumPy's array: of a random key what it is made of."""
+    import jax
+    import numpy
+
+    return numpy.asarray(jax.random.key_data(leaf) if _key(leaf) else leaf)
+
+
+def _key(leaf: Any) -> bool:
+    """Whether it is a random key of JAX's own type (`jax.random.key`)."""
+    return str(getattr(leaf, "dtype", "")).startswith("key<")

@@ -59,8 +59,8 @@ def callback(global_batch: int, **options: Any) -> Any:
             if trainer.global_step == self._seen:  # accumulating
                 return
             self._seen = trainer.global_step
-            loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-            self.training.step_done(None if loss is None else float(loss))
+            # As it is: a number made of it for every step would make every step wait for its GPU.
+            self.training.step_done(outputs.get("loss") if isinstance(outputs, dict) else outputs)
 
         def on_train_end(self, trainer: Any, module: Any) -> None:
             self.training.finish()

@@ -13,9 +13,9 @@
         for part, (x, y) in parts:
 
 `training.model` is the model, on this rank's device and wrapped in DistributedDataParallel where there are several
-ranks; gradients travel at the last part of a step only. Model, optimizer and scheduler are in the checkpoint. The
-random state is set anew for each step from the seed, so it needs no saving; what a model draws (dropout) depends on
-the rank, everything else of a run does not depend on the gang's size.
+ranks; gradients travel at the last part of a step only. Model, optimizer, scheduler and the scale of a GradScaler
+(`scaler=`) are in the checkpoint. The random state is set anew for each step from the seed, so it needs no saving; what
+a model draws (dropout) depends on the rank, everything else of a run does not depend on the gang's size.
 """
 
 import os
@@ -45,6 +45,7 @@ class TorchTraining(Training):
         device: Any = None,
         backend: Optional[str] = None,
         environment: Optional[Environment] = None,
+        scaler: Any = None,
         **options: Any,
     ) -> None:
         import torch
@@ -57,6 +58,8 @@ class TorchTraining(Training):
         self.bare_model = model.to(self.device)
         self.optimizer = optimizer
         self.scheduler = scheduler
+        parts = {"model": self.bare_model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
+        self._stateful = {name: part for name, part in parts.items() if part is not None}
         super().__init__(save=self._write_state, load=self._read_state, environment=found, **options)
         self.model = self._distributed(backend) if found.world > 1 else self.bare_model
 
@@ -103,14 +106,12 @@ class TorchTraining(Training):
             return wrapper(self.bare_model, device_ids=[self.device] if self.device.type == "cuda" else None)
 
     def _write_state(self, folder: str) -> None:
-        state = {"model": self.bare_model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        if self.scheduler is not None:
-            state["scheduler"] = self.scheduler.state_dict()
+        state = {name: part.state_dict() for name, part in self._stateful.items()}
         self._torch.save(state, os.path.join(folder, _FILE))
 
     def _read_state(self, folder: str) -> None:
-        state = self._torch.load(os.path.join(folder, _FILE), map_location=self.device)
-        self.bare_model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
+        # To the CPU: each part puts its own where it belongs. Adam's step counts belong to the CPU, and on a GPU every
+        # step from then on would wait for each of them.
+        state = self._torch.load(os.path.join(folder, _FILE), map_location="cpu")
+        for name, part in self._stateful.items():
+            part.load_state_dict(state[name])

@@ -60,9 +60,14 @@ def callback(global_batch: int, max_per_device: Optional[int] = None, **options:
             import torch
 
             model = self._parts["model"]
+            optimizer = self._parts["optimizer"]
             model = getattr(model, "module", model)
             model.save_pretrained(folder)
-            torch.save(self._parts["optimizer"].state_dict(), os.path.join(folder, "optimizer.pt"))
+            torch.save(optimizer.state_dict(), os.path.join(folder, "optimizer.pt"))
+            if getattr(optimizer, "scaler", None) is not None:  # of 16-bit floats
+                torch.save(optimizer.scaler.state_dict(), os.path.join(folder, "scaler.pt"))
+            if self.training.world == 1:  # of several ranks each would have its own, and their number changes
+                torch.save(_random_state(), os.path.join(folder, "rng_state.pth"))
             torch.save(self._parts["lr_scheduler"].state_dict(), os.path.join(folder, "scheduler.pt"))
             torch.save(self._parts["args"], os.path.join(folder, "training_args.bin"))
             self._parts["state"].save_to_json(os.path.join(folder, "trainer_state.json"))
@@ -71,6 +76,19 @@ def callback(global_batch: int, max_per_device: Optional[int] = None, **options:
             self._folder = folder  # the Trainer itself loads it
 
     return ElasticCallback()
+
+
+def _random_state() -> Dict[str, Any]:
+    """As the Trainer itself keeps it."""
+    import random
+
+    import numpy
+    import torch
+
+    state = {"python": random.getstate(), "numpy": numpy.random.get_state(), "cpu": torch.random.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.random.get_rng_state()
+    return state
 
 
 def shape(global_batch: int, world: int, max_per_device: Optional[int]) -> Dict[str, int]:

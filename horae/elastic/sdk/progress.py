@@ -34,13 +34,17 @@ class Progress:
         self._last_step, self._last_s = step, time.monotonic()
 
     def step_done(self, step: int, loss: Optional[Any], trained_s: float, last: bool = False) -> None:
-        now = time.monotonic()
         if self._last_step is None:
             self.begin(step - 1)
         steps = step - (self._last_step or 0)
-        first = self._printed is None
-        if not steps or step == self._printed or not (first or last or now - self._last_s >= self._every_s):
+        due = self._printed is None or last or time.monotonic() - self._last_s >= self._every_s
+        if not steps or step == self._printed or not due:
             return
+        told = (
+            "nan" if loss is None else "%.4f" % float(getattr(loss, "detach", lambda: loss)())
+        )  # PyTorch warns of a graph
+        # Only now: a loss on a GPU is a promise, and a step is done when it is kept.
+        now = time.monotonic()
         iter_s = (now - self._last_s) / max(1, steps)
         self._last_step, self._last_s, self._printed = step, now, step
         say(
@@ -48,7 +52,7 @@ class Progress:
             % (
                 step,
                 "" if self.total is None else "/%d" % self.total,
-                "nan" if loss is None else "%.4f" % float(loss),
+                told,
                 iter_s,
                 self._batch / iter_s if iter_s > 0 else 0.0,
                 self._world,

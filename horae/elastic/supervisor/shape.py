@@ -92,6 +92,10 @@ def local_members(
     for place in ranks:
         env = dict(base)
         env.update(rank_environment(place, allocation, len(ranks), here, port))
+        if slots:
+            env["CUDA_DEVICE_ORDER"] = (
+                "PCI_BUS_ID"  # nvidia-smi's, by which they were granted; CUDA's: the fastest first
+            )
         cluster.fit(env, place.rank)
         label = b"%d: " % place.rank if len(ranks) > 1 else None
         members.append(Member(command, env, cwd, place.rank, label))

@@ -14,6 +14,18 @@ TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
     [
         (TRACE + "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", 1,
          ("ran out of memory", "CUDA out of memory. Tried")),
+        ("/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1553: indexSelectSmallIndex: block: [0,0,0], thread: [0,0,0] "
+         "Assertion `srcIndex < srcSelectDimSize` failed.\n" + TRACE
+         + "torch.AcceleratorError: CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in", 1,
+         ("a check inside a CUDA kernel failed", "Assertion `srcIndex < srcSelectDimSize` failed")),
+        (TRACE + "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils."
+         "cpp:93, invalid usage\nLast error:\nDuplicate GPU detected : rank 0 and rank 1 both on CUDA device 60", 1,
+         ("two of its ranks use the same GPU", "rank 0 and rank 1")),
+        ("E1126 22:39:53.986771    1937 cuda_executor.cc:1365] [0] Failed to allocate device memory of 104.85GiB "
+         "(112583507968 bytes): RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory\n" + TRACE
+         + "KeyError: 'lr'", 1, ("its program raised: KeyError: 'lr'",)),  # JAX took less and went on
+        (TRACE + "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 256.02GiB "
+         "with allocator GPU_0_bfc on device 0.", 1, ("ran out of memory: jax.errors",)),
         (TRACE + "OSError: [Errno 28] No space left on device: 'ck'", 1, ("disk or a quota was full", "Errno 28")),
         (TRACE + "RuntimeError: DataLoader worker (pid 10678) is killed by signal: Killed. ", 1,
          ("which reads its data, died", "DataLoader worker (pid 10678)")),

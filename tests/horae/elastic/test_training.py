@@ -6,10 +6,12 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -229,6 +231,28 @@ def test_outside_the_main_thread_the_stop_file_has_to_do(tmp_path: Path) -> None
     thread.start()
     thread.join(120.0)
     assert codes == [86]
+
+
+class Promise:
+    """A loss that a GPU is still computing."""
+
+    has_graph = True
+
+    def detach(self) -> Promise:
+        self.has_graph = False
+        return self
+
+    def __float__(self) -> float:
+        assert not self.has_graph, "PyTorch would warn"
+        time.sleep(0.2)
+        return 0.5
+
+
+def test_a_loss_that_is_still_being_computed_belongs_to_its_step(capsys: pytest.CaptureFixture[str]) -> None:
+    for step in training(Model(), None, steps=1):
+        step.report(Promise())
+    found = re.search(r"step=1/1 loss=0\.5000 iter_s=(\S+)", capsys.readouterr().out)
+    assert found is not None and float(found[1]) >= 0.2
 
 
 def test_the_progress_line_is_the_documented_one(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ from tests.horae.local.cluster import Cluster
 Make = Callable[..., Cluster]
 SAY = """
     import os, time
-    words = ["CUDA_VISIBLE_DEVICES", "HORAE_SPEED", "HORAE_NODES", "NODE_RANK"]
-    os.write(1, "devices {} speed {} nodes {} node {}\\n".format(*map(os.environ.get, words)).encode())
+    words = ["CUDA_VISIBLE_DEVICES", "HORAE_SPEED", "HORAE_NODES", "NODE_RANK", "CUDA_DEVICE_ORDER"]
+    os.write(1, "devices {} speed {} nodes {} node {} by {}\\n".format(*map(os.environ.get, words)).encode())
     time.sleep(600)
 """
 
@@ -60,9 +60,9 @@ def test_a_gang_is_told_its_nodes_and_their_speed(make_cluster: Make) -> None:
     cluster.running("mixed", SAY, {"v100-2": 2, "k80-1": 1})
     until("all speak", lambda: cluster.log("mixed").count("devices") == 3)
     said = sorted(line.split(": ", 1)[1] for line in cluster.log("mixed").splitlines()[1:])
-    nodes = 'nodes {"v100-2": 2, "k80-1": 1}'
-    fast = f"devices 0,1 speed 1.0 {nodes} node 0"
-    assert said == sorted([fast, fast, f"devices 0 speed 0.25 {nodes} node 1"])
+    nodes, order = 'nodes {"v100-2": 2, "k80-1": 1}', "by PCI_BUS_ID"  # nvidia-smi's; CUDA's own: the fastest first
+    fast = f"devices 0,1 speed 1.0 {nodes} node 0 {order}"
+    assert said == sorted([fast, fast, f"devices 0 speed 0.25 {nodes} node 1 {order}"])
 
 
 def test_of_many_starters_at_once_each_slot_goes_to_one(cluster: Cluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from pathlib import Path
 from threading import Event
@@ -111,10 +113,10 @@ def test_names_of_types(product: str, gpu_type: str) -> None:
 def test_the_use_of_gpus_is_read_without_waiting_for_it() -> None:
     asked, answer = Event(), Event()
 
-    def slow() -> str:
+    def slow(what: str) -> str:
         asked.set()
         assert answer.wait(20)
-        return "0, 97\n1, 0\n2, [N/A]\n"
+        return "0, GPU-a, 97\n1, GPU-b, 0\n2, GPU-c, [N/A]\n" if what.startswith("gpu=") else ""
 
     use = machine_gpus.Use(slow)
     assert use.newest() == {}, "nobody knows it yet"
@@ -126,3 +128,26 @@ def test_the_use_of_gpus_is_read_without_waiting_for_it() -> None:
         assert time.monotonic() < until
         time.sleep(0.01)
     assert use.newest() == {0: 0.97, 1: 0.0}, "a GPU in parts tells no number"
+
+
+def test_who_holds_a_gpu_is_told_as_long_as_he_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "600"]) as holder:
+        listings = {
+            "gpu": "0, GPU-a, 97\n1, GPU-b, 0\n2, GPU-d, [N/A]\n",
+            "compute-apps": f"GPU-b, {holder.pid}\nGPU-b, 999999999\nGPU-c, 1\nGPU-a, [N/A]\nGPU-d, 1\n",
+        }
+        # What serves others is root's: a user's program of that name is a stranger's all the same.
+        monkeypatch.setattr(machine_gpus, "_name", lambda pid: "nvidia-cuda-mps" if pid == 1 else "sleep")
+        use = machine_gpus.Use(lambda what: listings[what.partition("=")[0]])
+        assert not use.refresh(), "nobody has looked yet"
+        until = time.monotonic() + 20
+        while not use.refresh():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        everything = {"n": (0, 1), "m": (2,)}
+        assert use.strangers(everything, {}) == {"n": {1: [holder.pid]}}
+        assert use.strangers(everything, {"n": {1}}) == {}
+        monkeypatch.setattr(machine_gpus, "_name", lambda _: "nvidia-cuda-mps")
+        assert bool(use.strangers(everything, {})) == (os.getuid() != 0)
+        holder.kill()
+    assert use.strangers(everything, {}) == {}, "without another look"

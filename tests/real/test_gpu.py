@@ -1,0 +1,287 @@
+"""Real CUDA on a real GPU: resizes that the model does not see, memory that is given back, endings told in words.
+
+Collected where `nvidia-smi` shows a GPU (conftest.py), and needs one alone. The trainers run under HORAE_GPU_PYTHON,
+the Python whose PyTorch has CUDA; left out: the one that runs this. Several ranks share GPU 0, over gloo, so that one
+GPU is enough.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae import machine_gpus
+from horae.local import connect
+from horae.port import ClusterPort, JobState, Observation, TryLater, attend
+from horae.spec import JobSpec
+from horae.views.endings import cause
+from policy.model import GpuRange
+from tests.horae.elastic.exec_job import ROOT, ExecJob, until
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300), pytest.mark.xdist_group("gpu")]
+
+PYTHON = os.environ.get("HORAE_GPU_PYTHON", sys.executable)
+#: A start's own losses, to the last bit: `step=N` is in the SDK's line too, `bits` are not.
+TRAINER = """
+    import os, sys
+    os.environ.update(CUBLAS_WORKSPACE_CONFIG=":4096:8", CUDA_VISIBLE_DEVICES="0")
+    import torch
+    from horae.elastic.frameworks.torch_ddp import TorchTraining
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(0)
+    x = torch.randn(4096, 64)
+    y = x[:, :10].argmax(1)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), {dropout}, torch.nn.Linear(256, 10))
+    if {compiled}:
+        model = torch.compile(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, {steps})
+    scaler = torch.amp.GradScaler("cuda", growth_interval=40)
+    training = TorchTraining(model, optimizer, scheduler, device="cuda:0", backend="gloo", scaler=scaler, seed=5,
+                             steps={steps}, global_batch=96, samples=len(x), max_micro_batch=32, log_every_s=0.0)
+    x, y = x.cuda(), y.cuda()
+    for step in training:
+        total = torch.zeros((), device="cuda")
+        for part in training.parts(step):
+            rows = torch.as_tensor(part.indices, device="cuda")
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = torch.nn.functional.cross_entropy(training.model(x[rows]), y[rows])
+            scaler.scale(loss * part.weight).backward()
+            total += loss.detach() * part.fraction
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        scheduler.step()
+        if training.world > 1:
+            torch.distributed.all_reduce(total)
+        if training.rank == 0:
+            print("bits", step.number, total.item().hex(), scaler.get_scale(), flush=True)
+        step.report(total)
+"""
+HOLDER = "import torch, time; held = torch.ones(1 << 28, device='cuda'); print('holds', flush=True); time.sleep(600)"
+
+
+def trainer(steps: int, dropout: bool = False, compiled: bool = False) -> str:
+    layer = "torch.nn.Dropout(0.2)" if dropout else "torch.nn.Identity()"
+    return TRAINER.format(steps=steps, dropout=layer, compiled=compiled)
+
+
+@pytest.fixture
+def exec_job(tmp_path: Path) -> Iterator[Callable[..., ExecJob]]:
+    made: list[ExecJob] = []
+
+    def make(name: str, source: str) -> ExecJob:
+        command = [PYTHON, str(tmp_path / name / "trainer.py")]
+        made.append(ExecJob(tmp_path / name, source, command=command))
+        return made[-1]
+
+    yield make
+    for job in made:
+        job.end()
+
+
+def run(job: ExecJob, sizes: list[int], steps: int) -> ExecJob:
+    """To the end over these sizes, stopped after roughly equal parts; after each nothing of it is on a GPU."""
+    for i, size in enumerate(sizes, start=1):
+        job.start(gpus=size)
+        if i < len(sizes):
+            mark = f"step={steps * i // len(sizes)}/"
+            until(f"{mark} in {job.log[-3000:]}", lambda mark=mark: mark in job.log or job.process.poll() is not None)
+            computing = job.processes() & holders()
+            job.stop(grace_s=60.0)
+        assert job.wait() == (0 if i == len(sizes) else 86), job.log[-5000:]
+        if i < len(sizes):
+            assert computing, "nvidia-smi showed none of its processes while it ran"
+            assert not computing & holders()
+    return job
+
+
+def holders() -> set[int]:
+    """Every process on a GPU."""
+    asked = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    told = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    return {int(word) for word in told.split() if word.isdigit()}
+
+
+def memory() -> int:
+    """MiB of GPU 0 that are taken."""
+    asked = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"]
+    return int(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
+
+
+def bits(job: ExecJob) -> list[tuple[int, str, str]]:
+    return [(int(n), loss, scale) for n, loss, scale in re.findall(r"bits (\d+) (\S+) (\S+)", job.log)]
+
+
+def test_a_run_that_was_stopped_twice_is_to_the_last_bit_one_that_never_was(
+    exec_job: Callable[..., ExecJob],
+) -> None:
+    """With dropout, mixed precision, a scale that grows, and a schedule."""
+    before = memory()
+    still = bits(run(exec_job("still", trainer(300, dropout=True)), [1], 300))
+    moved = bits(run(exec_job("moved", trainer(300, dropout=True)), [1, 1, 1], 300))
+    assert [step for step, _, _ in moved] == list(range(300)), "a step was left out, or taken twice"
+    assert moved == still
+    assert len({scale for _, _, scale in still}) > 1, "the scale never changed: nothing was tried"
+    assert abs(memory() - before) < 64
+
+
+@pytest.mark.parametrize(("compiled", "sizes"), [(False, [1, 2, 4, 1]), (True, [2, 1])])
+def test_a_gang_on_one_gpu_grows_and_shrinks_and_the_losses_are_those_of_one_rank(
+    exec_job: Callable[..., ExecJob], compiled: bool, sizes: list[int]
+) -> None:
+    still = bits(run(exec_job("still", trainer(120, compiled=compiled)), [1], 120))
+    moved = bits(run(exec_job("moved", trainer(120, compiled=compiled)), sizes, 120))
+    assert [step for step, _, _ in moved] == list(range(120))
+    assert [scale for _, _, scale in moved] == [scale for _, _, scale in still]
+    losses = [[float.fromhex(loss) for _, loss, _ in each] for each in (moved, still)]
+    assert losses[0] == pytest.approx(losses[1], abs=5e-3), "16-bit sums in another order"
+    assert losses[1][-1] < losses[1][0]
+
+
+@pytest.mark.parametrize(
+    ("source", "means", "line"),
+    [
+        ("k = [torch.ones(1 << 31, device='cuda') for _ in range(1000)]", "it ran out of memory", "CUDA out of memory"),
+        (
+            "torch.nn.Embedding(9, 4).cuda()(torch.tensor([11], device='cuda')).sum().item()",
+            "a check inside a CUDA kernel failed",
+            "Assertion `srcIndex < srcSelectDimSize` failed",
+        ),
+        (
+            "raise SystemExit('Loss is %s, stopping training' % (torch.zeros((), device='cuda') / 0).item())",
+            "its loss was no number any more",
+            "Loss is nan",
+        ),
+        ("torch.ones(1, device='cuda:99')", "its program raised", "invalid device ordinal"),
+    ],
+)
+def test_an_ending_is_told_in_words(exec_job: Callable[..., ExecJob], source: str, means: str, line: str) -> None:
+    job = exec_job(
+        "ends",
+        f"""
+        import torch
+        {source}
+    """,
+    )
+    job.start()
+    code = job.wait()
+    found = cause(job.log.encode(), job.state["exit_code"])
+    assert code == 1 and found is not None
+    assert means in found.text and line in found.text, (found, job.log[-3000:])
+    assert not job.processes() & holders()
+
+
+def test_killed_amid_a_kernel_it_leaves_the_gpu_free(exec_job: Callable[..., ExecJob]) -> None:
+    before = memory()
+    source = """
+        import torch
+        held = torch.ones(1 << 30, device="cuda")
+        torch.cuda._sleep(10**13)
+        print("asked", flush=True)
+        torch.cuda.synchronize()
+    """
+    job = exec_job("hangs", source)
+    job.start()
+    job.until_log("asked")
+    time.sleep(1.0)
+    assert memory() - before > 3000
+    job.stop(grace_s=1.0)  # it does not listen
+    began = time.monotonic()
+    job.wait()
+    took = time.monotonic() - began
+    assert abs(memory() - before) < 64
+    assert took < 20, "its patience and a second or two for the driver"
+
+
+class Machine:
+    """The local cluster as it finds this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port: ClusterPort = connect({"state": folder / "state", "nodes": "auto"})
+        self.port.claim("tests")
+        self.folder = folder
+        (self.node,) = {node.name for node in self.look().nodes if node.gpus} or {""}
+
+    def look(self) -> Observation:
+        return attend(self.port)
+
+    def submit(self, name: str, source: str) -> None:
+        (self.folder / f"{name}.py").write_text(source)
+        command = (PYTHON, str(self.folder / f"{name}.py"))
+        self.port.submit(
+            name, JobSpec(name=name, command=command, gpus=GpuRange(1, 1, 1), cwd=str(self.folder), retries=0,
+                          env={"PYTHONPATH": str(ROOT)}, elastic=False)
+        )  # fmt: skip
+
+    def start(self, name: str) -> None:
+        def started() -> bool:
+            try:
+                self.port.start(name, {self.node: 1}, 1)
+            except TryLater as error:
+                assert "nvidia-smi is being asked" in error.text, error.text
+                return False
+            return True
+
+        until("nvidia-smi answers", started)
+
+    def job(self, name: str) -> Any:
+        return next(job for job in self.look().jobs if job.id == name)
+
+    def foreign(self) -> int:
+        return sum(node.foreign for node in self.look().nodes)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setattr(machine_gpus, "EVERY_S", 1.0)
+    made = Machine(tmp_path)
+    yield made
+    for job in made.look().jobs:
+        made.port.cancel(job.id)
+    until("all have left", lambda: not any(job.state.holds for job in made.look().jobs))
+    made.port.close()
+
+
+def test_the_local_cluster_finds_the_gpu_by_itself(machine: Machine) -> None:
+    (found,) = [node for node, _ in machine_gpus.this_machine()]
+    machine.submit("one", "import os, torch; print(os.environ['CUDA_VISIBLE_DEVICES'], torch.cuda.device_count(), "
+                          "torch.cuda.get_device_name(0)); x = torch.ones(1 << 28, device='cuda')\n"
+                          "while True: x.mul_(1.0001)")  # fmt: skip
+    machine.start("one")
+    until("it computes", lambda: max(machine.job("one").gpu_use.values(), default=0.0) > 0.5)
+    assert machine.foreign() == 0, "its own job is no stranger"
+    log = machine.port.read_log("one", 0).data.decode()
+    assert f"0 1 {torch_name()}" in log and machine_gpus.type_of(torch_name()) == found.gpu_type
+
+
+def torch_name() -> str:
+    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "-i", "0"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_gpu_that_a_stranger_computes_on_is_granted_to_nobody_until_he_ends(machine: Machine) -> None:
+    stranger = subprocess.Popen([PYTHON, "-c", HOLDER], stdout=subprocess.PIPE)
+    assert stranger.stdout is not None
+    stranger.stdout.readline()
+    try:
+        machine.submit("two", "print('ran')")
+        until("the stranger is seen", lambda: machine.foreign() == 1)
+        assert any(f"process {stranger.pid}" in note for note in machine.look().notes)
+        with pytest.raises(TryLater, match="0 GPUs free"):
+            machine.port.start("two", {machine.node: 1}, 1)
+    finally:
+        stranger.kill()
+        stranger.wait()
+        stranger.stdout.close()
+    assert machine.foreign() == 0, "at once, not at nvidia-smi's next look"
+    machine.start("two")
+    until("it ran", lambda: machine.job("two").state is JobState.COMPLETED)
