@@ -372,7 +372,7 @@ SITUATIONS = (
                "its word, which is not carried out: gives up its 2 GPUs"), ("--checkpoint FOLDER",),
               never=("that come free",)),
     Situation("waits for what another keeps", waits_for_what_another_keeps,
-              ("the GPUs it was to get stay with job 2 for now", "its word, which is not carried out: gets ", "0 are free"),
+              ("the GPUs it was to get stay with job 2", "its word, which is not carried out: gets ", "0 are free"),
               ("those leaving, or becoming smaller", "jobs 1, 2 ending: they cannot be resized"), never=("time",)),
     Situation("cancelled by its owner", cancelled_by_its_owner, ("cancelled by ann",),
               never=("(ann)",)),
