@@ -11,7 +11,7 @@ import typer
 from horae import visible
 from horae.cli import names
 from horae.cli.options import JobArgument, Json, Socket, connect, example
-from horae.cli.output import TAB, Lines
+from horae.cli.output import TAB, Printed
 from horae.tui import screen
 from horae.tui.explained import page
 
@@ -40,7 +40,7 @@ def explain(
     console.print(page(answer))
     if log:
         console.print("\noutput", style="bold")
-        reader, newest = Lines(), deque[str](maxlen=20)
+        reader, newest = Printed(), deque[str](maxlen=20)
         for data in client.log(answer["id"]):
             newest.extend(reader.feed(data))
         newest.extend(reader.end())

@@ -38,10 +38,10 @@ def logs(
 ) -> None:
     """Print a job's output: of all its starts and all its ranks, oldest first.
 
-    Where a job has several ranks each line begins with its rank. Lines that begin with [horae-exec] say what Horae
+    Where a job has several ranks each line begins with its rank. Printed that begin with [horae-exec] say what Horae
     did with it. A job's owner and operators may read it. --json prints a line of JSON for each line of output.
     """
-    client, reader, offset = connect(socket), Lines(rank), 0
+    client, reader, offset = connect(socket), Printed(rank), 0
     job = names.job(client, job)
     newest: deque[str] = deque(maxlen=lines)
     for data, offset in client.log_parts(job):  # noqa: B007 - where the last one ended
@@ -77,7 +77,7 @@ def _silent(rank: int, job: str, most: int | None) -> None:
     screen.note(f"job {job_number(job)} printed nothing as rank {rank}")
 
 
-class Lines:
+class Printed:
     """Output as whole lines; of one that was written over (a progress bar) what a terminal shows in the end."""
 
     def __init__(self, rank: int | None = None) -> None:

@@ -46,7 +46,7 @@ def test_logs_print_lines_of_all_ranks_or_of_one(site: Client, horae: Horae, mon
 
 def test_what_nothing_ends_is_shown_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept until a line's end, a gigabyte would be copied at each part of it; and a bar would show when it is over."""
-    reader = output.Lines()
+    reader = output.Printed()
     assert [*reader.feed(b"1%\r2%\r3"), *reader.feed(b"%\r4%\n")] == ["4%"]
     monkeypatch.setattr(output, "_BAR_S", 0.0)
     assert [*reader.feed(b"5%\r6"), *reader.feed(b"%\r7%"), *reader.end()] == ["5%", "6%", "7%"]
