@@ -84,6 +84,24 @@ class JobSpec:
 
 def program_of(command: Sequence[str]) -> tuple[str, list[str]]:
     """The file name of what is run, without what starts it (an interpreter, a launcher), and its arguments."""
+    _, words = _parted(command)
+    if not words:
+        return PurePosixPath(command[0]).name if command else "nothing", []
+    return PurePosixPath(words[0]).name, words[1:]
+
+
+def launcher_of(command: Sequence[str]) -> str:
+    """What of it starts the ranks of a gang by itself, as torchrun does; "": nothing that is known."""
+    for word in _parted(command)[0]:
+        name = PurePosixPath(word).name
+        if name in _LAUNCHERS or word in _LAUNCHER_MODULES:
+            return name
+    return ""
+
+
+def _parted(command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(what starts it, without its options; what is run, with its arguments)."""
+    starters: list[str] = []
     words, module = list(command), False
     while words and not (module and words[0] not in _STARTER_WORDS):
         word = words[0]
@@ -92,22 +110,11 @@ def program_of(command: Sequence[str]) -> tuple[str, list[str]]:
             break
         module = word == "-m"
         words.pop(0)
-        if option and "=" not in word and words and not words[0].startswith("-") and not _looks_like_script(words[0]):
+        if not option:
+            starters.append(word)
+        elif "=" not in word and words and not words[0].startswith("-") and not _looks_like_script(words[0]):
             words.pop(0)  # the option's value
-    if not words:
-        return PurePosixPath(command[0]).name if command else "nothing", []
-    return PurePosixPath(words[0]).name, words[1:]
-
-
-def launcher_of(command: Sequence[str]) -> str:
-    """What of it starts the ranks of a gang by itself, as torchrun does; "": nothing that is known."""
-    for word in command:
-        name = PurePosixPath(word).name
-        if name in _LAUNCHERS or word in _LAUNCHER_MODULES:
-            return name
-        if not (word.startswith("-") or _starts(word)):
-            break
-    return ""
+    return starters, words
 
 
 def _starts(word: str) -> bool:

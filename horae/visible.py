@@ -90,8 +90,16 @@ def deep(value: Any) -> Any:
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
+class Unwritten(Exception):
+    """A stream takes no more: its reader has left, or its disk is full. No OSError, which others would answer."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+        super().__init__(error.strerror)
+
+
 class Guarded:
-    """A text stream that lets styles pass on a terminal, and of all else only what may be shown."""
+    """A text stream that lets styles pass on a terminal, and of all else only what may be shown. Raises Unwritten."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream, self._styled = stream, stream.isatty()
@@ -102,10 +110,20 @@ class Guarded:
         if self._styled and "\x1b" in text:
             parts = _STYLE.split(text)
             parts[::2] = [neutral(part, keep="\n\t\r") for part in parts[::2]]
-            self._stream.write("".join(parts))
+            shown = "".join(parts)
         else:
-            self._stream.write(neutral(text, keep="\n\t\r" if self._styled else "\n\t"))
+            shown = neutral(text, keep="\n\t\r" if self._styled else "\n\t")
+        try:
+            self._stream.write(shown)
+        except OSError as error:
+            raise Unwritten(error) from error
         return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            raise Unwritten(error) from error
 
     @property
     def plain(self) -> IO[str]:

@@ -141,6 +141,7 @@ class ArbiterBackend:
         return {
             **about,
             "headline": found.headline,
+            "target": None if found.target is None else dict(found.target),
             "causes": [plain(cause) for cause in causes],
             "ahead": list(found.ahead),
             "ahead_jobs": names,
@@ -175,7 +176,7 @@ class ArbiterBackend:
         events = self._arbiter.history(job, after=after or 0, limit=limit, newest_first=True)
         begin_s = 0.0 if since_s is None else time.time() - since_s
         found = [e for e in reversed(events) if e.wall_s >= begin_s]
-        people = self._arbiter.view(lambda core: _people(core.ledger, found))
+        ledger, people = self._arbiter.view(lambda core: (core.ledger, _people(core.ledger, found)))
         return [
             {
                 "seq": event.seq,
@@ -184,7 +185,7 @@ class ArbiterBackend:
                 "job": event.job,
                 "pool": event.pool,
                 **people.get(event.job or "", {"name": "", "owner": "", "tenant": ""}),
-                "text": sentence(event),
+                "text": ledger.for_people(sentence(event)),  # which asks what ids there are, and no more
                 "data": _shown(event),
             }
             for event in found
@@ -239,6 +240,7 @@ class ArbiterBackend:
             start = None if job["allocation"] or job["code"] in OTHERWISE else soon.get(job["id"])
             job["start_in_s"] = None if start is None else start.in_s
             job["start_after"] = [] if start is None else list(start.after)
+        self._arbiter.view(lambda core: _for_people(core.ledger, found["jobs"]))
         names = self._arbiter.view(lambda core: {o["id"]: core.ledger.jobs[o["id"]].spec.name for o in found["others"]})
         for other in found["others"]:
             other["name"] = names[other["id"]]
@@ -330,6 +332,11 @@ def _launcher(spec: JobSpec) -> str:
 def _prepared(core: Core, specs: Sequence[JobSpec], caller: Requester) -> tuple[DryRun, dict[JobId, StartEstimate]]:
     prepared = trial.prepare(core, specs, caller)
     return prepared, watch.starts(core, prepared.pool, prepared.records)
+
+
+def _for_people(ledger: Ledger, tried: Sequence[dict[str, Any]]) -> None:
+    for job in tried:
+        job |= {key: ledger.for_people(job[key]) for key in ("why", "change")}
 
 
 def _names(ledger: Ledger, jobs: Sequence[JobId]) -> list[answers.JobAhead]:

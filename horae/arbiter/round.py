@@ -204,10 +204,14 @@ def _vetoes_told(held: _HeldBack, fit: Fit, wanted: Mapping[JobName, Allocation]
     """The vetoes that changed something, and those who get less because of them."""
     soft = {j: v for j, v in held.soft.items() if j not in fit.overruled and fit.targets[j] != wanted[j]}
     back = {
-        job: Veto("room", f"the GPUs it was to get stay with {', '.join(whose) or 'others'} for now")
+        job: Veto("room", f"the GPUs it was to get stay with {_named(whose)} for now")
         for job, whose in fit.stepped_back.items()
     }
     return {**back, **soft, **held.hard}
+
+
+def _named(jobs: tuple[JobName, ...]) -> str:
+    return f"job{'s' if len(jobs) > 1 else ''} {', '.join(jobs)}" if jobs else "others"
 
 
 def _cancels(ledger: Ledger, pool: Pool, decision: Decision) -> list[Draft]:

@@ -7,6 +7,7 @@ command's name.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import TextIO, cast
@@ -82,13 +83,22 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"horae: {visible.neutral(f'{error}: {why}')}\n")
         return 3
 
-    plain, plain_error = sys.stdout, sys.stderr
+    plain, plain_error = _stream(sys.stdout), _stream(sys.stderr)
     sys.stdout = cast(TextIO, visible.Guarded(plain))
     sys.stderr = cast(TextIO, visible.Guarded(plain_error))
     try:
         return run(arguments)
     finally:
         sys.stdout, sys.stderr = plain, plain_error
+
+
+def _stream(found: TextIO | None) -> TextIO:
+    """It, or none where it is closed. What the locale has no letters for is written out."""
+    if found is None:
+        return open(os.devnull, "w")
+    if isinstance(found, io.TextIOWrapper):
+        found.reconfigure(errors="backslashreplace")
+    return found
 
 
 def overview(colour: bool = False) -> str:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from horae import visible
 from horae.cli import COMMANDS, exits, short
 
 _MARKUP = re.compile(r"\[(?=[a-z#/@])")  #: what typer would take for a colour, and swallow
@@ -44,15 +45,19 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 def run(arguments: Sequence[str]) -> int:
     """Run `horae ARGUMENTS` and return its exit code."""
     try:
-        return _invoke(arguments)
+        code = _invoke(arguments)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except typer.Abort:  # a question that nobody answered
         return exits.explain(exits.Failure(exits.NO, "nothing was done", "say --yes where nobody is asked"), arguments)
-    except BrokenPipeError:
-        # The reader of our output (head, less) has left. Python would say so again when it flushes at exit.
+    except visible.Unwritten as stuck:
+        # Python would say so again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.DONE
+        if isinstance(stuck.error, BrokenPipeError):  # the reader of our output (head, less) has left
+            return exits.DONE
+        return exits.explain(exits.Failure(exits.BAD_FILE, f"the output cannot be written: {stuck}"), arguments)
     except Exception as error:  # noqa: BLE001 - the one place where everything ends
         return exits.explain(error, arguments)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from horae import visible
+from horae import job_number, visible
 from horae.cli import names
 from horae.cli.options import JobArgument, Json, Socket, connect, example
 from horae.cli.wait import code_of, patiently
@@ -72,7 +72,10 @@ def _allowed(job: answers.JobAnswer) -> None:
 
     if "losses" not in job:  # left out for strangers
         raise ApiError(
-            403, Code.NOT_ALLOWED, f"job {job['id']} is {job['owner']}'s", remedy="ask its owner or an operator"
+            403,
+            Code.NOT_ALLOWED,
+            f"job {job_number(job['id'])} is {job['owner']}'s",
+            remedy="ask its owner or an operator",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from typing import Annotated
 
 import typer
@@ -10,10 +11,10 @@ import typer
 from horae import visible
 from horae.cli import names
 from horae.cli.options import JobArgument, Json, Socket, connect, example
+from horae.cli.output import TAB, Printed
 from horae.tui import screen
 from horae.tui.explained import page
 
-TAB = "\t"
 SETTINGS = {"epilog": example("horae explain 17")}
 
 
@@ -39,5 +40,9 @@ def explain(
     console.print(page(answer))
     if log:
         console.print("\noutput", style="bold")
-        for line in b"".join(client.log(answer["id"])).decode(errors="replace").splitlines()[-20:]:
+        reader, newest = Printed(), deque[str](maxlen=20)
+        for data in client.log(answer["id"]):
+            newest.extend(reader.feed(data))
+        newest.extend(reader.end())
+        for line in newest:
             console.print(f"  {visible.neutral(line, keep=TAB)}", markup=False)

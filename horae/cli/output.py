@@ -21,6 +21,8 @@ SETTINGS = {"epilog": example("horae logs 17 --follow", "horae logs 17 --rank 0 
 #: Before each line of a gang's output: the rank that wrote it.
 _RANK = re.compile(r"(\d+): ")
 _LOOK_S = 0.5
+#: Bytes that nothing ends are shown as a line; and how far a line has come that is written over and over.
+_LONGEST_LINE, _BAR_S = 1 << 20, 10.0
 TAB = "\t"
 
 
@@ -36,10 +38,10 @@ def logs(
 ) -> None:
     """Print a job's output: of all its starts and all its ranks, oldest first.
 
-    Where a job has several ranks each line begins with its rank. Lines that begin with [horae-exec] say what Horae
+    Where a job has several ranks each line begins with its rank. Printed that begin with [horae-exec] say what Horae
     did with it. A job's owner and operators may read it. --json prints a line of JSON for each line of output.
     """
-    client, reader, offset = connect(socket), _Lines(rank), 0
+    client, reader, offset = connect(socket), Printed(rank), 0
     job = names.job(client, job)
     newest: deque[str] = deque(maxlen=lines)
     for data, offset in client.log_parts(job):  # noqa: B007 - where the last one ended
@@ -75,32 +77,39 @@ def _silent(rank: int, job: str, most: int | None) -> None:
     screen.note(f"job {job_number(job)} printed nothing as rank {rank}")
 
 
-class _Lines:
+class Printed:
     """Output as whole lines; of one that was written over (a progress bar) what a terminal shows in the end."""
 
-    def __init__(self, rank: int | None) -> None:
+    def __init__(self, rank: int | None = None) -> None:
         self._rank = rank  #: of this one alone
         self._rest = b""
+        self._shown_s = time.monotonic()
         self.told = False  #: any line
 
     def feed(self, data: bytes) -> Iterator[str]:
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in whole:
             yield from self._one(line)
+        bar, _, begun = self._rest.rpartition(b"\r")
+        if bar and time.monotonic() - self._shown_s >= _BAR_S:
+            self._rest = begun
+            yield from self._one(bar)
+        if len(self._rest) > _LONGEST_LINE:
+            yield from self.end()
 
     def end(self) -> Iterator[str]:
-        if self._rest:
-            yield from self._one(self._rest)
+        rest, self._rest = self._rest, b""
+        if rest:
+            yield from self._one(rest)
 
     def _one(self, line: bytes) -> Iterator[str]:
-        text = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
-        found = _RANK.match(text)
-        if self._rank is None or (found is None and self._rank == 0):
-            self.told = True
-            yield text
-        elif found is not None and int(found[1]) == self._rank:
-            self.told = True
-            yield text[found.end() :]
+        text = line.decode(errors="replace")
+        found = _RANK.match(text)  # before a whole line, however often it was written over
+        label = "" if found is None else found[0]
+        shown = text.removeprefix(label).rstrip("\r").rpartition("\r")[2]
+        if self._rank in (None, 0 if found is None else int(found[1])):
+            self.told, self._shown_s = True, time.monotonic()
+            yield label + shown if self._rank is None else shown
 
 
 def _show(line: str, as_json: bool) -> None:

@@ -6,6 +6,7 @@ of retries, the newest full decision) lives in the arbiter's memory instead.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -18,6 +19,9 @@ from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.port import BlockKind, CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import Gpus, GpuSeconds, GpuType, NodeName, Seconds
+
+#: What looks like an id that is more than a number.
+_ID = re.compile(r"\b\d+(?:_\d+)?\.\w+")
 
 
 @dataclass(slots=True)
@@ -405,6 +409,10 @@ class Ledger:
             return word
         found = [r for r in self.jobs.values() if job_number(r.id) == word]
         return max(found, key=lambda r: (r.submitted_s, r.id)).id if found else None
+
+    def for_people(self, text: str) -> str:
+        """With jobs by the cluster's own numbers: policies know them by their ids."""
+        return _ID.sub(lambda found: job_number(found[0]) if found[0] in self.jobs else found[0], text)
 
     def pool(self, name: str) -> PoolRecord:
         """The pool's record, an empty one for a pool that no event has named yet."""

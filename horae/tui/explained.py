@@ -67,7 +67,7 @@ def _gpus(number: int) -> str:
 
 
 #: Moments, in s of the clock: a cause's words say when.
-_MOMENTS = ("at_s", "from_s", "to_s", "leave_s")
+_MOMENTS = ("at_s", "from_s", "to_s", "leave_s", "lease_ends_s")
 
 
 def _numbers(numbers: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from horae import visible
+from horae import job_number, visible
 from horae.tui import forms, screen
 from horae.tui.screen import Column
 
@@ -33,7 +33,8 @@ def show_trial(found: Mapping[str, Any]) -> None:
         print(f"  {_start(job)}")
     if found["others"]:
         print("GPUs of the others, without it and with it:")
-        rows = ([str(o[key]) for key in ("id", "name", "tenant", "gpus", "without", "with")] for o in found["others"])
+        keys = ("name", "tenant", "gpus", "without", "with")
+        rows = ([job_number(o["id"]), *(str(o[key]) for key in keys)] for o in found["others"])
         screen.table(_OTHERS, rows)
     else:
         print("nobody else would hold other GPUs for it")
@@ -51,5 +52,5 @@ def _start(job: dict[str, Any]) -> str:
         return "when it could start nobody knows: nothing that runs tells when it ends"
     if not job["start_after"]:
         return "enough GPUs are free: it waits for the policy's word alone"
-    after = ", ".join(job["start_after"][:8])
+    after = ", ".join(map(job_number, job["start_after"][:8]))
     return f"enough GPUs come free in about {forms.duration(job['start_in_s'])}, when these have ended: {after}"

@@ -6,7 +6,7 @@ Everything said here was decided, vetoed, blocked or seen, and is on record: not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from horae import job_number
 from horae.arbiter.admit.decision_record import CHANGES
@@ -49,7 +49,7 @@ class Explanation:
     def headline(self) -> str:
         first = self.causes[0].text if self.causes else "nothing was decided about it yet"
         held = f"holds {larger.gpus(self.gpus)}" if self.gpus else "holds no GPUs"
-        return f"job {self.job} is {self.state} and {held}: {first}"
+        return f"job {job_number(self.job)} is {self.state} and {held}: {first}"
 
 
 def explain(
@@ -89,11 +89,15 @@ def explain(
         gpus=sum(record.allocation.values()),
         allocation=dict(record.allocation),
         target=None if record.target is None or waits else dict(record.target),
-        causes=tuple(causes),
+        causes=tuple(_for_people(ledger, cause) for cause in causes),
         ahead=_ahead(ledger, record, config, now_s),
         policy=str(books.decided.get("policy", "")),
         decided_ago_s=max(now_s - books.decided_s, 0.0) if books.decisions else None,
     )
+
+
+def _for_people(ledger: Ledger, cause: Cause) -> Cause:
+    return replace(cause, text=ledger.for_people(cause.text), change=ledger.for_people(cause.change))
 
 
 def _end(record: JobRecord) -> list[Cause]:
@@ -278,7 +282,7 @@ def _planned(record: JobRecord, plan: Sequence[PlanStep], now_s: Seconds) -> lis
             continue
         others = [job for job in step.waits_for if job != record.id]
         if others:
-            text = f"its GPUs are still held by {', '.join(others)}, which must leave first"
+            text = f"its GPUs are still held by {larger.jobs(others)}, which must leave first"
             causes.append(Cause("plan", text, {"waits_for": others}, "their leaving"))
         elif step.waits_until_s is not None:
             wait_s = max(step.waits_until_s - now_s, 0.0)
@@ -302,11 +306,10 @@ def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds, 
         causes.append(Cause("aside", text, {"again_in_s": left_s}, "time, or handing it in anew with other numbers"))
     if record.guard is not None:
         guard = record.guard
-        wanted = sum(guard.wanted.values())
+        wanted, held = sum(guard.wanted.values()), sum(record.allocation.values())
         said, change = _held_back(record, config, now_s)
-        moves = wanted == sum(record.allocation.values()) > 0
-        would = f"move its {larger.gpus(wanted)}" if moves else f"give it {larger.gpus(wanted)}"
-        text = f"the policy would {would}, but {said}"
+        would = "move its" if wanted == held > 0 else "give it" if wanted else "take its"
+        text = f"the policy would {would} {larger.gpus(wanted or held)}, but {said}"
         numbers = {"guard": guard.guard, "wanted": wanted, "for_s": now_s - guard.since_s}
         causes.append(Cause("guard", text, numbers, change))
     caps = {f"tenant {record.tenant}": ledger.pool(record.pool).caps.get(record.tenant), "it": record.cap}

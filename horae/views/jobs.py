@@ -70,7 +70,7 @@ def job(
         "restart_cost_s": row.restart_cost_s,
         "exit_code": row.exit_code,
         "ended": not record.live,
-        "why": row.why,
+        "why": ledger.for_people(row.why),
         "code": record.reason["code"] if record.reason is not None and (mode.decides or row.allocation) else None,
         "rho": _rho(record, ledger),
         "elastic": spec.elastic,

@@ -16,7 +16,7 @@ from horae.views.cause import Cause
 from horae.views.size import Holder, Rest, Seen
 from horae.views.starts import StartEstimate, waits_for_a_limit
 from policy import catalogue
-from policy.model import Code, Seconds
+from policy.model import Code, Gpus, Seconds
 
 #: GPUs off its share that nobody would call a difference.
 _EVEN = 0.5
@@ -108,8 +108,9 @@ def _grows(ledger: Ledger, record: JobRecord, found: Rest, ways: _Ways) -> str:
     """What lets it have more."""
     held = sum(record.allocation.values())
     # Nobody is in the way of who could become larger on what lies free: that is the policy's word.
-    in_its_way = record.spec.gpus.at_most(held + found.free) <= held
-    change = _frees(ledger, found.holders, ways) if in_its_way else ""
+    larger = record.spec.gpus.above(held) or held
+    lacks = larger - held - found.free
+    change = _frees(ledger, found.holders, ways, lacks) if lacks > 0 else ""
     own = bool((record.reason or {}).get("change"))  # what the policy itself says would change it
     return "the policy's next decision" if not change and ways.free and not own else change
 
@@ -121,7 +122,7 @@ def _counted(ledger: Ledger, record: JobRecord, found: Rest) -> str:
         return ""
     kept = [h.job for h in found.holders if ledger.jobs[h.job].guard is not None]
     return (
-        f" (the policy counts {counted}: {_jobs(kept)} would give up some, and a guard keeps that back)" if kept else ""
+        f" (the policy counts {counted}: {jobs(kept)} would give up some, and a guard keeps that back)" if kept else ""
     )
 
 
@@ -162,10 +163,10 @@ def _stuck(record: JobRecord, held: int, most: int) -> list[Cause]:
     return [Cause("size", text, {"gpus": held, "most": most}, change)]
 
 
-def _frees(ledger: Ledger, holders: tuple[Holder, ...], by: _Ways) -> str:
-    """What takes GPUs from those who have them: their end, or their shrinking, where they can; "": nobody has any, or
-    that would not help it."""
-    if not by.leaving:
+def _frees(ledger: Ledger, holders: tuple[Holder, ...], by: _Ways, lacks: Gpus) -> str:
+    """What takes the GPUs that it `lacks` from those who have them: their end, or their shrinking, where they can;
+    "": nobody has any, or that would not help it."""
+    if not (by.leaving and holders):
         return ""
     named = [h.job for h in holders[: size.NAMED]]
     stuck = [job for job in named if size.is_stuck(ledger.jobs[job])]
@@ -173,13 +174,13 @@ def _frees(ledger: Ledger, holders: tuple[Holder, ...], by: _Ways) -> str:
     ways = []
     if others:
         shrinking = ", or shrinking by the policy's word" if by.shrinking else ""
-        ways.append(f"{_jobs(others)} ending{shrinking}")
+        ways.append(f"{jobs(others)} ending{shrinking}")
     if stuck:
-        ways.append(f"{_jobs(stuck)} ending: {'they' if len(stuck) > 1 else 'it'} cannot be resized")
-    return "; or ".join(ways)
+        ways.append(f"{jobs(stuck)} ending: {'they' if len(stuck) > 1 else 'it'} cannot be resized")
+    return f"{gpus(lacks)} more that come free: {'; or '.join(ways)}"
 
 
-def _jobs(ids: list[JobId]) -> str:
+def jobs(ids: list[JobId]) -> str:
     return f"job{'s' if len(ids) > 1 else ''} {', '.join(ids)}"
 
 

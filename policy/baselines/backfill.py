@@ -241,6 +241,6 @@ def _by_windows(ends: set[float]) -> list[float]:
 
 def _stop(behind: Sequence[Job], head: Job, placer: Placer, out: dict[JobName, Reason]) -> None:
     for job in behind:
-        text = f"{head.name} is ahead of it, and when it can start is not known: running jobs have no known length"
+        text = f"job {head.name} is ahead of it, and when it can start is not known: running jobs have no known length"
         numbers = {"gpus": 0, "ahead": head.name, "free": placer.free()}
         out[job.name] = Reason(Code.WAITS_TURN, text, numbers, "lengths of the running jobs, or variant=aggressive")

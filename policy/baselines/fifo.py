@@ -56,8 +56,8 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
         else:
             reasons[job.name] = Reason(
                 Code.WAITS_TURN,
-                f"{head.name} is ahead of it and waits for {gpus(placer.usual(head))}",
+                f"job {head.name} is ahead of it and waits for {gpus(placer.usual(head))}",
                 {"gpus": 0, "position": position, "ahead": head.name, "free": placer.free()},
-                f"{head.name} starting, or a policy that lets jobs overtake (fifo-backfill)",
+                f"job {head.name} starting, or a policy that lets jobs overtake (fifo-backfill)",
             )
     return Proposal(allocation=placer.taken, reasons=reasons)

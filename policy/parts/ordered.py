@@ -82,10 +82,10 @@ def _waits(
         reason = reasons.waits(job, code, size, placer)
         return Reason(reason.code, reason.text, {**reason.numbers, **numbers}, reason.change)
     code = Code.PREEMPTED if job.held else code
-    who = f"{ahead} and those before it are ahead" if ahead else "foreign jobs hold the GPUs"
+    who = f"job {ahead} and those before it are ahead" if ahead else "foreign jobs hold the GPUs"
     free = placer.free()
     text = f"needs {reasons.gpus(size)}, {free} are free here in order; {who}, because {entry.why}"
-    change = f"{ahead} ending" if ahead else "GPUs that come free"
+    change = f"job {ahead} ending" if ahead else "GPUs that come free"
     return Reason(code, text, {"gpus": 0, "held": job.held, "free": free, "ahead": ahead, **numbers}, change)
 
 

@@ -96,7 +96,12 @@ def _waits(this: Round, app: str, job: Job, numbers: dict[str, Any], speeds: Thr
         ends = leases[: max(job.gpus.min - this.offered.total, 1)][-1]
         numbers["lease_ends_s"] = ends
         text = f"{shared.gpus(this.offered.total)} on offer, the others are under lease"
-        return Reason(_left(job, Code.WAITS_LEASE), text, numbers, f"the next leases end at {ends:g} s")
+        return Reason(
+            _left(job, Code.WAITS_LEASE),
+            text,
+            numbers,
+            f"time: the next leases end in {ends - this.snapshot.now_s:.0f} s",
+        )
     if code is Code.WAITS_GANG:
         base = shared.waits(job, code, job.gpus.min, placer)
         return Reason(_left(job, code), base.text, {**base.numbers, **numbers}, base.change)

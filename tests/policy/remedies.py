@@ -224,7 +224,7 @@ def _lengths(case: Case) -> Iterator[Then]:
 
 
 def _leases_end(case: Case) -> Iterator[Then]:
-    yield Then(replace(case.snapshot, now_s=float(case.said[1]) + 1), case.policy, rounds=ROUNDS)
+    yield Then(replace(case.snapshot, now_s=case.snapshot.now_s + float(case.said[1]) + 1), case.policy, rounds=ROUNDS)
 
 
 def _nothing(_: Case) -> Iterator[Then]:
@@ -239,7 +239,7 @@ DEEDS: Mapping[str, Deed] = {
     r"(\d+) GPUs?(?: of ([\w, ]+))? more that come free": _gpus_come,
     r"GPUs that come free on the same nodes or of the same type": _gang_comes,
     r"GPUs that come free": _gang_comes,
-    r"(\w+) ending": _it_ends,
+    r"job (\w+) ending": _it_ends,
     r"jobs ahead of it that end|jobs ahead starting|other jobs that end": _all_others_end,
     r"a higher limit, or other jobs of (\w+) that end": _its_tenant,
     r"a higher limit(?:, or (a smaller minimum))?": _limit,
@@ -249,9 +249,9 @@ DEEDS: Mapping[str, Deed] = {
     RHO: _bids_later,
     rf"other apps that end, or time: {RHO}": _others_end_or_it_bids,
     r"jobs of the app that end, or more GPUs for it": _of_its_app,
-    r"the next leases end at ([\d.e+]+) s": _leases_end,
+    r"time: the next leases end in ([\d.e+]+) s": _leases_end,
     r"the others reaching the end of the phase": _all_others_end,
-    r"(\w+) starting, or a policy that lets jobs overtake \(fifo-backfill\)": _overtaking,
+    r"job (\w+) starting, or a policy that lets jobs overtake \(fifo-backfill\)": _overtaking,
     r"a shorter job, or (\w+) starting": _shorter,
     r"lengths of the running jobs, or variant=aggressive": _lengths,
     r"other jobs that end, or a smaller gang": _others_or_smaller,

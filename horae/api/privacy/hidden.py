@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from horae import job_number
 from horae.api.privacy import public
 from horae.journal import Kind
 
@@ -61,7 +62,7 @@ def own_job(data: Data) -> dict[str, Any]:
         first = shown["causes"][0]["text"] if shown["causes"] else "nothing was decided about it yet"
         held = sum(data.get("allocation", {}).values())
         holds = f"{held} GPU{'' if held == 1 else 's'}" if held else "no GPUs"
-        shown["headline"] = f"job {data['id']} is {data['state']} and holds {holds}: {first}"
+        shown["headline"] = f"job {job_number(data['id'])} is {data['state']} and holds {holds}: {first}"
     return shown
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from horae import job_number
 from horae.views.sentences import gpus
 
 Data = Mapping[str, Any]
@@ -121,7 +122,7 @@ def job(data: Data) -> dict[str, Any]:
         held = sum(data.get("allocation", {}).values())
         first = shown["causes"][0]["text"] if shown["causes"] else "its owner can say more"
         holds = f"{held} GPU{'' if held == 1 else 's'}" if held else "no GPUs"
-        shown["headline"] = f"job {data['id']} is {data['state']} and holds {holds}: {first}"
+        shown["headline"] = f"job {job_number(data['id'])} is {data['state']} and holds {holds}: {first}"
     return shown
 
 

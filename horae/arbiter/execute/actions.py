@@ -130,7 +130,7 @@ class Actions:
                 break
             if record.shown and record.reason is not None and self._reasons.get(record.id) != record.reason["code"]:
                 self._reasons[record.id] = record.reason["code"]
-                ops.append(SetReason(record.id, record.reason["text"]))
+                ops.append(SetReason(record.id, ledger.for_people(record.reason["text"])))
         else:
             self._all_told[pool] = ledger.changes
         for job in [job for job in self._reasons if job not in ledger.jobs]:

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from horae import job_number
 from horae.config import Config
 from horae.journal import JobRecord
 from horae.port import SiteTenant
@@ -36,7 +37,7 @@ def may_act_on(caller: Requester, record: JobRecord, config: Config) -> None:
     """Raises NotAllowed. Cancelling, holding, reading the log."""
     if caller.user != record.owner and not caller.is_operator(config):
         whose = record.owner or "nobody we know"
-        raise NotAllowed(f"job {record.id} belongs to {whose}; only they and operators may do this")
+        raise NotAllowed(f"job {job_number(record.id)} belongs to {whose}; only they and operators may do this")
 
 
 def may_order(caller: Requester, owner: str, tenant: str, to: int, config: Config) -> None:

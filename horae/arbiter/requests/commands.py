@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from horae import job_number
 from horae.arbiter.core import Core
 from horae.arbiter.modes import mode_of
 from horae.arbiter.observe.reconcile import pool_for
@@ -102,7 +103,7 @@ class Commands:
             return
         if record.state.holds and not movable(record):
             raise BadInput(
-                f"job {job} runs and cannot be stopped and resumed",
+                f"job {job_number(job)} runs and cannot be stopped and resumed",
                 field="job",
                 value=job,
                 remedy="cancel it, or let it run",

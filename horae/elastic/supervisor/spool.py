@@ -7,12 +7,15 @@ end is passed on in pieces.
 
 import errno
 import os
+import time
 from typing import Optional
 
 from ..files import remove
 
 #: A rank's line is passed on at this length even without its newline.
 _LONGEST_LINE = 64 * 1024
+#: So often a line that is written over and over (a progress bar) is passed on as far as it has come.
+_BAR_S = 10.0
 #: Default size at which the spool is rotated; one older generation is kept.
 DEFAULT_LIMIT = 1 << 30
 
@@ -142,6 +145,7 @@ class Lines:
         self._spool = spool
         self._label = label
         self._rest = b""
+        self._passed_s = time.monotonic()
 
     def feed(self, data: bytes) -> None:
         if self._label is None:
@@ -152,8 +156,13 @@ class Lines:
             # Another rank may write before this line ends: end it here, so that no line mixes two ranks.
             lines.append(rest)
             rest = b""
+        bar, _, begun = rest.rpartition(b"\r")
+        if bar and time.monotonic() - self._passed_s >= _BAR_S:
+            lines.append(bar)
+            rest = begun
         self._rest = rest
         if lines:
+            self._passed_s = time.monotonic()
             self._spool.write(b"".join(self._label + line + b"\n" for line in lines))
 
     def end(self) -> None:

@@ -15,7 +15,7 @@ from horae.journal import Event, JobRecord, Kind, events
 from horae.journal.form import numbered
 from horae.journal.measured import Measurement
 from horae.port import Blocked, BlockKind, JobState
-from horae.views import rows
+from horae.views import rows, watch
 from horae.views.cause import Cause
 from horae.views.explain import Explanation, explain
 from horae.views.sentences import sentence
@@ -54,6 +54,19 @@ def test_a_waiting_job_knows_who_is_ahead(tmp_path: Path) -> None:
     assert "holds no GPUs" in why(site, first).headline
 
 
+def test_people_are_told_the_clusters_own_numbers(tmp_path: Path) -> None:
+    """An id that is more than a number is nothing that squeue shows."""
+    site = Site(tmp_path)
+    site.world.submit("14.8f3a", spec("big", 16, steps=10**5, owner="ann"))
+    site.run(2)
+    (job,) = site.commands.submit([spec("b", 4)], BEN)
+    site.run(2)
+    told = {cause.what: cause.text for cause in watch.explained(site.core, job).causes}
+    assert "by job 14 big (ann)" in told["size"]
+    assert why(site, "14.8f3a").headline.startswith("job 14 is running")
+    assert site.core.ledger.for_people("14.8f3a of 14.9, 114.8f3a, 1.5") == "14 of 14.9, 114.8f3a, 1.5"
+
+
 def test_a_hold_a_cancel_and_an_end_are_said(tmp_path: Path) -> None:
     site = Site(tmp_path)
     (job,) = site.commands.submit([spec("a", 1, steps=10**5)], ANN)
@@ -79,7 +92,7 @@ def test_a_job_that_waits_for_others_to_leave_names_them(tmp_path: Path) -> None
     (second,) = site.commands.submit([spec("second", (1, 16), steps=100)], BEN)
     site.until(first, JobState.STOPPING)
     site.run(1)
-    assert f"still held by {first}" in causes(site, second)["plan"]
+    assert f"still held by job {first}, which" in causes(site, second)["plan"]
     assert "asked" in causes(site, first)["plan"] and "s left" in causes(site, first)["plan"]
 
 
@@ -96,7 +109,7 @@ def test_a_veto_says_what_the_policy_wanted(tmp_path: Path) -> None:
         ({"n1": 2}, {"n2": 1}, "give it 1 GPU, but"),
         ({"n1": 1}, {"n2": 1}, "move its 1 GPU, but"),
         ({"n1": 2}, {"n2": 2}, "move its 2 GPUs, but"),
-        ({}, {}, "give it 0 GPUs, but"),
+        ({"n1": 2}, {}, "take its 2 GPUs, but"),
     ):
         record = replace(site.job(first), allocation=held, guard=replace(guard, wanted=wanted))
         told = explain(site.core.ledger, site.core.config, record, site.core.now_s()).causes

@@ -85,7 +85,7 @@ def test_a_veto_is_recorded_and_the_rest_fits_around_it(tmp_path: Path) -> None:
     assert sum(record.guard.wanted.values()) == 8
     assert sum(record.allocation.values()) == 16
     other = site.job(second).guard
-    assert other is not None and "stay with 1" in other.text
+    assert other is not None and "stay with job 1" in other.text
     site.run(40)
     assert site.job(first).guard is None
     assert [sum(site.job(j).allocation.values()) for j in (first, second)] == [8, 8]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import os
 import re
 import subprocess
 import sys
@@ -167,6 +168,29 @@ def test_a_bug_on_a_full_disk_is_still_told(
     monkeypatch.setattr(app, "_invoke", lambda _: 1 // 0)
     assert app.run(["top"]) == exits.BUG
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_who_reads_no_more_is_no_failure_and_a_full_disk_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["policies"], ["policies", "--help"], ["config", "init"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with monkeypatch.context() as patch, open(writer, "w") as left, open("/dev/full", "w") as full:
+            patch.setattr(sys, "stdout", left)
+            assert main(words) == exits.DONE
+            patch.setattr(sys, "stdout", full)
+            assert main(words) == exits.BAD_FILE
+        assert "the output cannot be written: No space left on device" in capsys.readouterr().err
+
+
+def test_any_locale_and_no_output_at_all_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    assert main(["profile", "--explain", "épôque 1 | loss 2.31"]) == exits.DONE
+    assert raw.getvalue().isascii()
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["policies"]) == exits.DONE
 
 
 def test_tables_are_plain_and_whole_away_from_a_terminal() -> None:

@@ -143,6 +143,7 @@ def test_submit_tells_who_would_start_ranks_twice(site: Client, horae: Horae) ->
         ("2", "torchrun --nproc_per_node=2 train.py", "torchrun"),
         ("1:4", "env A=1 python -m torch.distributed.run train.py", "torch.distributed.run"),
         ("2:", "/opt/env/bin/accelerate launch train.py", "accelerate"),
+        ("2", "conda run --no-capture-output -n mine torchrun train.py", "torchrun"),
         ("1", "torchrun train.py", ""),  # one rank, however it is started
         ("2", "python train.py --launcher torchrun", ""),
         ("2", "bash torchrun.sh", ""),

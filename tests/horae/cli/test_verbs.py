@@ -33,15 +33,25 @@ def ended(site: Client, job: str) -> None:
 def test_logs_print_lines_of_all_ranks_or_of_one(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:
     horae("submit", "-g", "1", "--iterations", "5", *TRAIN)
     ended(site, "1")
-    said = b"0: a\n1: b\n0: 10%\r0: 20%\r\n[horae-exec] c\n1: \x1b[31md"
+    said = b"0: a\n1: b\n0: 10%\r20%\r\n1: 30%\r40%\n[horae-exec] c\n1: \x1b[31md"  # a bar has one rank before it
     monkeypatch.setattr(Client, "log_parts", lambda *_, offset=0: iter([(said[offset:], len(said))]))
-    assert horae("logs", "1").lines == ["0: a", "1: b", "0: 20%", "[horae-exec] c", "1: \\x1b[31md"]
-    assert horae("logs", "1", "--rank", "1").lines == ["b", "\\x1b[31md"]
+    assert horae("logs", "1").lines == ["0: a", "1: b", "0: 20%", "1: 40%", "[horae-exec] c", "1: \\x1b[31md"]
+    assert horae("logs", "1", "--rank", "1").lines == ["b", "40%", "\\x1b[31md"]
     none = horae("logs", "1", "--rank", "99")
     assert (none.code, none.lines) == (1, []) and "job 1 has no rank 99" in none.err
     assert horae("logs", "1", "--rank", "0").lines == ["a", "20%", "[horae-exec] c"]
     assert horae("logs", "1", "-n", "2").lines == ["[horae-exec] c", "1: \\x1b[31md"]
     assert horae("logs", "1", "-n", "1", "--json").lines == ['{"line": "1: \\u001b[31md"}']
+
+
+def test_what_nothing_ends_is_shown_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept until a line's end, a gigabyte would be copied at each part of it; and a bar would show when it is over."""
+    reader = output.Printed()
+    assert [*reader.feed(b"1%\r2%\r3"), *reader.feed(b"%\r4%\n")] == ["4%"]
+    monkeypatch.setattr(output, "_BAR_S", 0.0)
+    assert [*reader.feed(b"5%\r6"), *reader.feed(b"%\r7%"), *reader.end()] == ["5%", "6%", "7%"]
+    monkeypatch.setattr(output, "_LONGEST_LINE", 10)
+    assert [*reader.feed(b"12345678"), *reader.feed(b"9012"), *reader.feed(b"3\n")] == ["123456789012", "3"]
 
 
 def test_logs_follow_until_the_job_has_ended(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,18 @@ def test_a_line_without_end_is_cut_and_stays_its_ranks_own(tmp_path: Path) -> No
     assert (tmp_path / "log").read_bytes().split(b"\n") == [b"0: " + b"x" * 70_000, b"1: mine", b"0: y", b""]
 
 
+def test_a_bar_of_one_of_several_ranks_is_passed_on_as_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody saw how far an epoch was before it was over: not its user, not the arbiter."""
+    spool = Spool(str(tmp_path / "log"))
+    zero = Lines(spool, b"0: ")
+    zero.feed(b"\r1%")
+    assert (tmp_path / "log").read_bytes() == b"", "not each time that it moves"
+    monkeypatch.setattr("horae.elastic.supervisor.spool._BAR_S", 0.0)
+    zero.feed(b"\r2%\r3")
+    zero.feed(b"%\n")
+    assert (tmp_path / "log").read_bytes() == b"0: \r1%\r2%\n0: 3%\n"
+
+
 def test_rotation_keeps_this_generation_and_one_before(tmp_path: Path) -> None:
     path = tmp_path / "log"
     spool = Spool(str(path), limit=10)
