@@ -82,7 +82,7 @@ def judged(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context
         asked, (able, unable) = within, never.divided(within, context.speeds)
         proposal = _proposed(able, entry, options, context)
     assert proposal is not None
-    decision = finish(able, entry.name, options, carrying.kept(snapshot, proposal), context)
+    decision = finish(able, entry.name, options, carrying.kept(snapshot, proposal), context, possible=True)
     decision = quotas.told(never.told(decision, within, unable, context.speeds), paid, barred, narrowed)
     return away.told(line.told(beyond.told(decision, snapshot, unpaid), snapshot), snapshot)
 
@@ -245,8 +245,17 @@ def _unwritable(what: str, value: Any) -> Iterator[str]:
         yield f"{what}: {name_of(place)} {trouble}"
 
 
-def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: Proposal, context: Context) -> Decision:
-    """The decision of a checked proposal: reasons for every job, tenants' totals, the certificate."""
+def finish(
+    snapshot: Snapshot,
+    name: str,
+    options: Mapping[str, Any],
+    proposal: Proposal,
+    context: Context,
+    *,
+    possible: bool = False,
+) -> Decision:
+    """The decision of a checked proposal: reasons for every job, tenants' totals, the certificate. `possible`: it was
+    checked on this very snapshot."""
     speeds = context.speeds
     proposed = proposal.allocation
     allocation = {j.name: dict(now) if (now := proposed.get(j.name)) else {} for j in snapshot.jobs}
@@ -258,6 +267,7 @@ def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: 
         speeds,
         time_limit_s=context.time_limit_s,
         notes=proposal.notes,
+        possible=possible and staying is snapshot,
     )
     if not measured.work_conserving:
         allowed = tuple(Idle(r) for r in catalogue.find(name).idle)
@@ -299,6 +309,8 @@ def _tenants(
             rate = speeds.normalised(job, now)
         else:
             share = shares.get(job.name, EMPTY)
+            if not share:
+                continue
             rate = speeds.of_share(job, share)
         into = totals.setdefault(tenant, {})
         for gpu_type, x in share.items():

@@ -281,6 +281,9 @@ class Throughput:
 
     def of_share(self, job: Job, share: Share) -> float:
         """Normalised throughput of a fractional share: the sum over types of share x speed-up (OEF §4.1)."""
+        if len(share) == 1:  # as nearly all have it
+            ((gpu_type, gpus),) = share.items()
+            return gpus * self.speedup(job, gpu_type)
         return sum([x * self.speedup(job, t) for t, x in share.items()])
 
     def by_type(self, allocation: Allocation) -> dict[GpuType, Gpus]:

@@ -425,7 +425,7 @@ class Core:
             self.write([events.Cleared(BUG)])
         self.stage, now_s, rounds = Stage.IDLE, self.now_s(), self.config.rounds
         self._free_s = now_s + min(now_s - self._began_s, rounds.debounce_s)
-        self.awaited = any(r.stop_asked_s is not None for r in self.ledger.astir())
+        self.awaited = any(r.stop_asked_s is not None for r in self.ledger.in_motion())
         wait_s = rounds.tick_s
         if busy:
             wait_s = min(rounds.debounce_s, rounds.busy_s)
@@ -447,7 +447,7 @@ class Core:
             or grant_stands(record, now_s, settle_s)
             or record.stop_asked_s is not None
             or (not record.shown and record.pool in acting and now_s - (record.submit_sent_s or now_s) < settle_s)
-            for record in self.ledger.astir()
+            for record in self.ledger.in_motion()
         )
 
     def _keep_bounded(self, now_s: Seconds) -> None:

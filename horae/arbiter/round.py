@@ -63,7 +63,7 @@ def ran_out(ledger: Ledger, pool: str, config: Config, since_s: Seconds, now_s: 
     """Whether a lease, a limit, a probe or a wait of the pool's jobs ended between two times."""
     books = ledger.pool(pool)
     times = [c.until_s for c in books.caps.values()] + [a.until_s for a in books.avoid.values()]
-    for rec in ledger.astir(pool):
+    for rec in ledger.in_motion(pool):
         times += probes.due_s(rec, config.probes)
         if rec.cap is not None:
             times.append(rec.cap.until_s)

@@ -15,8 +15,9 @@ from policy.model import Allocation, NodeName, Seconds
 def strays(ledger: Ledger, observation: Observation) -> Counter[NodeName]:
     """GPUs that the cluster shows in the hands of jobs that the ledger has as ended: nobody else's yet."""
     held: Counter[NodeName] = Counter()
+    running = ledger.running_on()
     for job in observation.jobs:
-        if not job.allocation:
+        if not job.allocation or job.id in running:
             continue
         record = ledger.jobs.get(job.id)
         if record is not None and not record.live:

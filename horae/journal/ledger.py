@@ -7,7 +7,8 @@ of retries, the newest full decision) lives in the arbiter's memory instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from horae import job_number
 from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.port import BlockKind, CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
-from policy.model import Gpus, GpuSeconds, GpuType, NodeName, Seconds
+from policy.model import Allocation, Gpus, GpuSeconds, GpuType, NodeName, Seconds
 
 #: What looks like an id that is more than a number.
 _ID = re.compile(r"\b\d+(?:_\d+)?\.\w+")
@@ -274,6 +275,18 @@ def rests(record: JobRecord) -> bool:
     return limit_s is None or record.ran_s - record.limit_from_s < limit_s
 
 
+def runs_on(record: JobRecord) -> bool:
+    """Whether it runs just as decided and goes on so: nothing is asked of it, and no clock of ours runs for it. On a
+    full cluster nearly all do that do not rest."""
+    return (
+        record.state is JobState.RUNNING
+        and (record.target is None or record.target == record.allocation)
+        and _ASKED(record) == _NOTHING_ASKED
+        and not record.leases
+        and record.spec.time_limit_s is None
+    )
+
+
 @dataclass(slots=True)
 class Avoid:
     gpus: Gpus
@@ -368,6 +381,10 @@ class Ledger:
     _resting: set[JobId] = _follows(set)  # noqa: RUF009 - it makes a `field`
     _astir: dict[JobId, JobRecord] = _follows(dict)  # noqa: RUF009 - it makes a `field`
     _in_line: tuple[JobRecord, ...] = _follows(tuple)
+    #: Of those that run on: pool and nodes. The sums of these by pool; and the rest of `_in_line`.
+    _running_on: dict[JobId, tuple[str, Allocation]] = _follows(dict)  # noqa: RUF009 - it makes a `field`
+    _held_on: dict[str, Counter[NodeName]] = _follows(dict)  # noqa: RUF009 - it makes a `field`
+    _in_motion: tuple[JobRecord, ...] = _follows(tuple)
 
     def __post_init__(self) -> None:
         self.touched.update(self.jobs)
@@ -387,21 +404,48 @@ class Ledger:
         self._look_at_touched()
         return self._resting
 
+    def in_motion(self, pool: str | None = None) -> Iterable[JobRecord]:
+        """Those `astir` that do not run on either."""
+        self._look_at_touched()
+        return self._in_motion if pool is None else [r for r in self._in_motion if r.pool == pool]
+
+    def running_on(self) -> Set[JobId]:
+        """Those that do."""
+        self._look_at_touched()
+        return self._running_on.keys()
+
+    def held_on(self) -> Mapping[str, Mapping[NodeName, Gpus]]:
+        """What those hold, by pool."""
+        self._look_at_touched()
+        return self._held_on
+
     def _look_at_touched(self) -> None:
         if not self.touched:
             return
         self._resting -= self.touched
         for job in self.touched:
             record = self.jobs.get(job)
-            if record is not None and rests(record):
-                self._resting.add(job)
+            if job in self._running_on:
+                self._hold_on(*self._running_on.pop(job), -1)
+            if record is None or not record.live or rests(record):
                 self._astir.pop(job, None)
-            elif record is not None and record.live:
-                self._astir[job] = record
-            else:
-                self._astir.pop(job, None)
+                if record is not None and record.live:
+                    self._resting.add(job)
+                continue
+            self._astir[job] = record
+            if runs_on(record):
+                self._running_on[job] = record.pool, dict(record.allocation)
+                self._hold_on(*self._running_on[job], 1)
         self.touched.clear()
         self._in_line = tuple(sorted(self._astir.values(), key=LINE))
+        self._in_motion = tuple(r for r in self._in_line if r.id not in self._running_on)
+
+    def _hold_on(self, pool: str, allocation: Allocation, sign: int) -> None:
+        held = self._held_on.setdefault(pool, Counter())
+        for node, gpus in allocation.items():
+            held[node] += sign * gpus
+            if not held[node]:
+                del held[node]
 
     def named(self, word: str) -> JobId | None:
         """The job that people mean by its id, or by the cluster's own number, which the newest has; None: no such."""

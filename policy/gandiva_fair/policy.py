@@ -273,7 +273,8 @@ class _Round:
                 beside.setdefault(node, []).append(pass_)
         for job in self.jobs:
             if job.name not in out:
-                near = [p for node in self.site.homes.get(job.name, ()) for p in beside.get(node, ())]
+                home = self.site.homes.get(job.name, ()) if beside else ()
+                near = [p for node in home for p in beside.get(node, ())]
                 out[job.name] = join(near, part.get(job.name, 1.0))
         return out
 
@@ -315,12 +316,14 @@ class _Round:
             self._take(by_name[name], stay if stay and as_it_is else self.site.homes[name])
         waiting = [j for j in self.jobs if j.name not in self.placer.taken]
         waiting.sort(key=lambda j: (passes[j.name], -self.size[j.name], j.order))
+        idle = self.placer.free()
         for job in waiting:  # §3.3: idle GPUs elsewhere are worth a migration, and who waits is suspended anyway
-            if self.placer.free() == 0 and not job.allocation:
+            if not (idle or job.allocation):
                 continue
             homes = (self.placer.best(job, self.size[job.name], t) for t in reversed(self.speeds.types(job)))
             if found := next((h for h in homes if h), None):
                 self.placer.take(job, found)
+                idle = self.placer.free()
                 if not self.site.stands(found):  # it may stay on a draining node, but not live there
                     continue
                 self.site.leave(job, self.per_gpu[job.tenant])
@@ -330,17 +333,22 @@ class _Round:
 
     def _leave_none_idle(self) -> None:
         """What is left goes to gangs that no GPUs of one type hold (now, or ever), and to divisible demand."""
-        for job in self.snapshot.jobs:
-            if job.name not in self.placer.taken:
+        waiting = [j for j in self.snapshot.jobs if j.name not in self.placer.taken]
+        for job in waiting:
+            if job.allocation:
                 self.placer.drop(job)
-        jobs = sorted((j for j in self.snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
-        divisible, moved = [j for j in jobs if j.gpus.max is None], True
+        waiting = sorted((j for j in waiting if j.work.left != 0), key=lambda j: j.order)
+        divisible = [j for j in self.snapshot.jobs if j.gpus.max is None and j.work.left != 0]
+        divisible.sort(key=lambda j: j.order)
+        moved = True
         while moved:  # who moves to grow leaves a place to others
-            for job in jobs:
-                if job.name not in self.placer.taken and (self.placer.free() or job.allocation):
+            idle = self.placer.free()
+            for job in waiting:
+                if (idle or job.allocation) and job.name not in self.placer.taken:
                     place = self.placer.best(job, self.placer.usual(job))
                     if place and (not job.throughput or self.speeds.rate(job, place)):
                         self.placer.take(job, place)
+                        idle = self.placer.free()
             moved = bool(fill(self.placer, divisible, waiting=False))
 
     def _take(self, job: Job, home: Mapping[NodeName, Gpus]) -> None:

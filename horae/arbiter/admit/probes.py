@@ -61,7 +61,7 @@ def standing(ledger: Ledger, pool: Pool, view: SnapshotSources) -> Standing:
     stay: dict[JobName, Allocation] = {}
     over: list[Draft] = []
     rules, go_on = view.config.probes, active(ledger, pool, view.config.probes)
-    for record in ledger.astir(pool.name):
+    for record in ledger.in_motion(pool.name):
         if record.probe is None:
             continue
         why = _over(record, view, rules) if go_on else "probes are switched off in its pool"

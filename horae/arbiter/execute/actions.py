@@ -45,7 +45,7 @@ class Actions:
         acting = {p.name for p in self._config.pools if mode_of(ledger, p).acts and not releasing(ledger, p.name)}
         return [
             Do(Verb.SUBMIT, r.id, spec=r.spec)
-            for r in ledger.astir()
+            for r in ledger.in_motion()
             if (not r.shown or r.missing_since_s is not None)
             and not r.adopted
             and r.pool in acting

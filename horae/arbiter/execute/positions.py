@@ -34,12 +34,14 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
     unseen = keeps_to_itself(ledger, config, pool)
     mine: list[JobRecord] = []
     rest: list[JobRecord] = []
-    for record in ledger.astir():
+    for record in ledger.in_motion():
         if record.pool != pool or not (record.shown or unseen) or _at_rest(record, ours):
             rest.append(record)
         else:
             mine.append(record)
     capacity = _capacity(nodes, view, rest)
+    for held in ledger.held_on().values():  # who runs on has no step, and nobody waits for it
+        capacity.subtract(held)
     types = {n.name: n.gpu_type for n in view.observation.nodes}
     positions = [_position(r, config, now_s, restart_gap_s, ledger.opened_s) for r in mine]
     targets = {

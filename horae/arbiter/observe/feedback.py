@@ -24,7 +24,7 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
     said already."""
     drafts: list[Draft] = []
     rounds = config.rounds
-    for record in ledger.astir():
+    for record in ledger.in_motion():
         block = record.blocked
         if block is None:
             told.pop(record.id, None)
@@ -60,7 +60,7 @@ def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:
     turn with the whole limit before it.
     """
     drafts: list[Draft] = []
-    for record in ledger.astir():
+    for record in ledger.in_motion():
         limit_s = record.spec.time_limit_s
         if limit_s is None or record.cancel_why is not None or record.ran_at(now_s) - record.limit_from_s < limit_s:
             continue
@@ -89,7 +89,7 @@ def _true(word: object) -> bool:
 def gone(ledger: Ledger, config: Config, now_s: Seconds, *, owns_submission: bool) -> list[Draft]:
     """Jobs that end without the cluster's word: cancelled before it knew them, or forgotten by it."""
     drafts: list[Draft] = []
-    for record in ledger.astir():
+    for record in ledger.in_motion():
         sent_s = record.submit_sent_s  # it may still be on its way
         on_its_way = sent_s is not None and now_s - sent_s < config.rounds.settle_s
         if record.cancel_why is not None and not record.shown and not on_its_way:

@@ -250,8 +250,8 @@ def _app(spec: JobSpec, job: JobId) -> str:
 def _missing(ledger: Ledger, shown: set[JobId], last: LastSeen, config: Config, now_s: Seconds) -> list[Draft]:
     """Jobs that the cluster had shown and does not any more. One look may err: it must stay so for a while."""
     drafts: list[Draft] = []
-    unseen = [ledger.jobs[job] for job in ledger.resting() - shown]
-    for record in sorted((*ledger.astir(), *unseen), key=LINE):
+    unseen = [ledger.jobs[job] for job in (ledger.resting() | ledger.running_on()) - shown]
+    for record in sorted((*ledger.in_motion(), *unseen), key=LINE):
         if record.id in shown or not record.shown or record.missing_since_s is not None:
             continue
         since_s = last.missed.setdefault(record.id, now_s)

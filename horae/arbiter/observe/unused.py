@@ -68,16 +68,18 @@ class UnusedWatch:
     ) -> list[Draft]:
         """What is to be said or taken back now. `read_s`: when each log was last read, on the cluster's clock."""
         drafts: list[Draft] = []
-        running = {}
+        running, ours = {}, ledger.running_on()
         for job in observation.jobs if config.unused.after_s else ():
             if job.state is not JobState.RUNNING:
                 continue
             record = ledger.jobs.get(job.id)
-            if record is not None and _counts(record, job):
+            if record is not None and (job.id in ours or _ours(record)) and _works(job):
                 unread_s = observation.now_s - read_s.get(job.id, math.inf)  # below zero: never, or its clock was set
                 heard_s = now_s - unread_s if unread_s >= 0 else None
                 watched = running[job.id] = self._seen(record, job, config, now_s, fresh.get(job.id), heard_s)
-                drafts += _told(record, _found(record, job, watched, config, now_s, heard_s), now_s)
+                found = _found(record, job, watched, config, now_s, heard_s)
+                if found is not None or record.unused is not None:
+                    drafts += _told(record, found, now_s)
         self._watched = running
         return [*drafts, *_reclaimed(ledger, config, now_s)]
 
@@ -104,16 +106,14 @@ class UnusedWatch:
         return known
 
 
-def _counts(record: JobRecord, job: ObservedJob) -> bool:
-    """A job of ours that runs; what asks it to leave is under way by itself."""
-    return (
-        record.live
-        and not record.guessed
-        and record.state is JobState.RUNNING
-        and bool(job.allocation)
-        and record.stop_asked_s is None
-        and not job.native.startswith("SUSPENDED")
-    )
+def _ours(record: JobRecord) -> bool:
+    """A job of ours that runs; what asks it to leave is under way by itself. One that runs on is one."""
+    ours = record.live and not record.guessed
+    return ours and record.state is JobState.RUNNING and record.stop_asked_s is None
+
+
+def _works(job: ObservedJob) -> bool:
+    return bool(job.allocation) and not job.native.startswith("SUSPENDED")
 
 
 def _step(job: ObservedJob, record: JobRecord, fresh: Measurement | None) -> tuple[float, float]:
@@ -158,7 +158,7 @@ def _reclaimed(ledger: Ledger, config: Config, now_s: Seconds) -> list[Draft]:
     for pool in config.pools:
         if pool.reclaim_unused_s is None or mode_of(ledger, pool) is not Mode.ENFORCE:
             continue
-        for record in ledger.astir(pool.name):
+        for record in ledger.in_motion(pool.name):
             known = record.unused
             if known is not None and _may_be_taken(record, known) and now_s - known.since_s >= pool.reclaim_unused_s:
                 drafts.append(events.JobHeld(record.id, UNUSED, text(record, now_s)))

@@ -1,11 +1,13 @@
-"""Jobs that merely wait are left alone by a tick: it must find and do the same as one that goes through all of them.
+"""Jobs that merely wait, or merely run, are left alone by a tick: it must find and do the same as one that goes through
+all of them.
 
-Random histories of a small site, each lived twice: by an arbiter as it is, and by one to which no job rests. What they
-write is the same, event by event.
+Random histories of a small site, each lived twice: by an arbiter as it is, and by one to which no job rests or runs on.
+What they write is the same, event by event.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -18,7 +20,7 @@ from horae.arbiter.requests.authority import NotAllowed
 from horae.journal import Event, Kind, Ledger
 from horae.journal import ledger as ledgers
 from horae.journal.events import Forgotten
-from horae.journal.ledger import LINE, rests
+from horae.journal.ledger import LINE, rests, runs_on
 from horae.journal.store import rebuilt
 from horae.port import Blocked, BlockKind, JobState
 from policy.model import BadInput, Health
@@ -38,15 +40,21 @@ def check(ledger: Ledger) -> None:
     live = list(ledger.live())
     assert [id(r) for r in ledger.astir()] == [id(r) for r in sorted(live, key=LINE) if not rests(r)]
     assert ledger.resting() == {r.id for r in live if rests(r)}
+    on = [r for r in live if runs_on(r)]
+    assert [id(r) for r in ledger.in_motion()] == [id(r) for r in ledger.astir() if not runs_on(r)]
+    assert ledger.running_on() == {r.id for r in on}
+    for pool, held in ledger.held_on().items():
+        assert held == sum((Counter(r.allocation) for r in on if r.pool == pool), Counter())
+    assert ledger.held_on().keys() >= {r.pool for r in on}
 
 
 class Life:
-    """A site, what happens to it, and how many of its jobs rested meanwhile."""
+    """A site, what happens to it, and how many of its jobs rested and ran on meanwhile."""
 
     def __init__(self, folder: Path, seed: int, mode: str) -> None:
         pools = [{"name": "main", "mode": mode, "reclaim_unused_s": 30.0}]
         budgets = [{"name": "ann", "budget": {"gpu_hours": 0.5, "period": "day"}}, {"name": "ben"}]
-        self.rng, self.rested, self.told = Random(seed), 0, list[str]()
+        self.rng, self.rested, self.ran_on, self.told = Random(seed), 0, 0, list[str]()
         self.site = Site(folder, policy=equal_shares, pools=pools, tenants=budgets, unused={"after_s": 20.0})
         self._listen()
 
@@ -64,6 +72,7 @@ class Life:
             self.something_happens()
             check(self.site.core.ledger)
             self.rested += len(self.site.core.ledger.resting())
+            self.ran_on += len(self.site.core.ledger.running_on())
         assert rebuilt(self.site.journal.path) == self.site.core.ledger
         return [_said(event) for event in self.site.journal.history()]
 
@@ -160,17 +169,18 @@ def _said(event: Event) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("mode", ["enforce", "order", "advise"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_tick_does_what_it_would_do_if_no_job_rested(
+def test_a_tick_does_what_it_would_do_if_no_job_rested_or_ran_on(
     tmp_path: Path, seed: int, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life = Life(tmp_path / "as it is", seed, mode)
     said = life.live(60)
-    assert life.rested > 0
-    monkeypatch.setattr(ledgers, "rests", lambda _record: False)
-    monkeypatch.setitem(globals(), "rests", lambda _record: False)
+    assert life.rested > 0 and (life.ran_on > 0) is (mode == "enforce")
+    for what in ("rests", "runs_on"):
+        monkeypatch.setattr(ledgers, what, lambda _record: False)
+        monkeypatch.setitem(globals(), what, lambda _record: False)
     again = Life(tmp_path / "none rests", seed, mode)
     assert again.live(60) == said
-    assert again.rested == 0
+    assert (again.rested, again.ran_on) == (0, 0)
     assert again.told == life.told
 
 
