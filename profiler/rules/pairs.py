@@ -28,6 +28,8 @@ _NAMED_BEHIND = re.compile(
     r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|cost|accuracy|acc))\b(?!\s*(?:[:=\d/]|[-|>~]+\s*$))",
     re.IGNORECASE,
 )
+#: `3.70 seconds elapsed`: since a beginning.
+_ELAPSED_BEHIND = re.compile(r"(?i)\s*(?:elapsed|so far|since (?:the )?(?:start|beginning))\b(?!\s*[:=])")
 _MEASURES = frozenset(
     [
         "loss",
@@ -322,6 +324,8 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind:
         mark.what = "skip"
     elif key:
         mark.what = ""
+    elif mark.unit in TIME_UNITS and _ELAPSED_BEHIND.match(behind):
+        mark.what, mark.meaning = "elapsed", Meaning("elapsed", scale=TIME_UNITS[mark.unit])
     elif (named := _named_behind(mark, behind)) is not None:
         mark.key = named.group(1)
         mark.meaning = meaning(mark.key)

@@ -71,3 +71,32 @@ def test_an_epoch_lasts_as_the_stamps_of_epochs_say_where_nothing_else_is_told()
     assert run["iteration_time"] is None
     (few,) = read("\n".join(lines[:3]) + "\n")
     assert few["epoch_time"] is None
+
+
+def test_a_rule_gives_way_to_words_that_an_evaluation_prints() -> None:
+    """The lines of an evaluation are those of training but for their first word."""
+    lines = []
+    for epoch in range(2):
+        for k in range(0, 60, 10):
+            lines.append(
+                f"TRAINING - Epoch: [{epoch}][{k}/60]\tTime 0.31 (0.31)\tLoss {falling(6 * epoch + k // 10):.4f}"
+            )
+        lines += [f"EVALUATING - Epoch: [{epoch}][{k}/20]\tTime 0.11 (0.11)\tLoss {2.5 - epoch}" for k in (0, 10)]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["loss"]["n"] == 12
+    assert run["iteration_time"]["median"] == pytest.approx(0.31)
+    assert run["validation"]["loss"]["last"][1] == 1.5
+
+
+def test_seconds_elapsed_are_since_the_beginning() -> None:
+    lines = [f"Iteration:{k}\n{3.5 * k:.4f} seconds elapsed, finished iteration {k}" for k in range(1, 7)]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["iteration_time"]["median"] == pytest.approx(3.5)
+
+
+def test_a_time_of_one_digit_gives_way_to_the_time_of_an_epoch_within_its_rounding() -> None:
+    bars = (
+        f"Epoch {k}/9\n10/10 [=====] - {24 + k % 3}s {2 + k % 2}s/step - loss: {falling(k):.4f}" for k in range(1, 10)
+    )
+    (run,) = read("\n".join(bars) + "\n")
+    assert run["iteration_time"]["median"] == pytest.approx(2.5, abs=0.11)
