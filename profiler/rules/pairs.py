@@ -164,6 +164,8 @@ class _Walk:
         alone = end == len(self.canonical) or not right.rstrip().endswith("|")  # else it is one column of many
         key = self._key(mark, "" if verb else key_of(left) or (_of_cell_before(left) if alone else ""))
         _name(mark, key, left, self.words, right[used:])
+        if mark.what == "unnamed" and right == "it [" and "loss" in self.canonical.lower():
+            mark.what, mark.meaning = "iteration", Meaning("iteration")  # of a bar without a total
         self._as_part(mark, key, left, _LIST.match(right, used) is not None)
         self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
