@@ -213,8 +213,7 @@ class _Pick:
             )
         self.said.add(finer)
         self.samples, self.best = clocks[finer], level
-        if finer == "timestamps":
-            self.source = "timestamps"
+        self.source = _SOURCE_OF.get(finer, self.source)
 
     def hold_against(self, clocks: Mapping[str, list[Sample]], coarse: float) -> None:
         """What no clock allows gives way to the first that refutes it."""
@@ -255,7 +254,7 @@ def _finer(samples: Sequence[Sample], best: float, clocks: Mapping[str, list[Sam
     if grain < ONE_DIGIT:
         return ""
     low, high = best / (1 + grain / 2) * (1 - COARSE), best / max(1 - grain / 2, 0.1) * (1 + COARSE)
-    near = [c for c in ("timestamps", "elapsed") if len(clocks.get(c, ())) >= 2]
+    near = [c for c in ("timestamps", "elapsed", "epoch") if len(clocks.get(c, ())) >= 2]
     return next((c for c in near if low <= _level(clocks[c]) <= high), "")
 
 

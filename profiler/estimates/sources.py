@@ -6,7 +6,7 @@ clock is read from one rank only. `iteration` chooses among the sources and hold
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -256,14 +256,18 @@ def epoch_durations(run: Run) -> list[tuple[float, int]]:
     """(seconds, line) of every whole epoch of training whose time is printed: on lines that summarise training, else on
     those that tell held-out values beside it."""
     own = [p for p in run.points if p.kind is not Kind.VALIDATION]
-    if _rises_within([p for p in own if p.kind is Kind.TRAIN and not p.from_bar]):
-        own = [p for p in own if p.kind is not Kind.TRAIN or p.from_bar]
+    for kind, fewest in ((Kind.TRAIN, 2), (Kind.EPOCH, 3)):  # two sums of an epoch may stand on lines of their own
+        if _rises_within([p for p in own if p.kind is kind and not p.from_bar], fewest):
+            own = [p for p in own if p.kind is not kind or p.from_bar]
     return _durations(own) or _durations([p for p in run.points if p.kind is Kind.VALIDATION])
 
 
-def _rises_within(points: Sequence[Point]) -> bool:
-    """Whether what steps tell of the time of their epoch grows from step to step: it is how long it has lasted."""
+def _rises_within(points: Sequence[Point], fewest: int) -> bool:
+    """Whether what lines tell of the time of their epoch, so many of each, grows from line to line: it is how long it
+    has lasted."""
     told = [(p.epoch, p.rank, p.epoch_s) for p in points if p.epoch_s is not None]
+    often = Counter(at[:2] for at in told)
+    told = [at for at in told if often[at[:2]] >= fewest]
     steps = [b[2] - a[2] for a, b in pairwise(told) if a[:2] == b[:2]]
     return len(steps) > 1 and sum(step > 0 for step in steps) > (1 - FALLS) * len(steps)
 

@@ -101,11 +101,15 @@ _AVERAGES = {
     "throughput": "throughput_average",
     "step_rate": "step_rate_average",
 }
+#: `Test. Acc`: the side is a word of its own.
+_SIDE_APART = re.compile(r"(?i)(?<![\w-])(?:test|val|valid|validation|eval|evaluation|dev)\b\.?\s")
 _ORDINAL = re.compile(rf"{INT}(?:st|nd|rd|th)\b")
 _EVALUATES = re.compile(r"(?i)\W*(?:running )?(?:evaluat|validat|testing|predict)")
 _BAR = re.compile(
     rf"%\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[|\|#*[ .-]*\|\s*\(?{INT}/{INT}"
 )
+#: A bar without a total, where a loss stands on it: `19it [05:01, 16.40s/it, loss=86.7]`.
+_BAR_OR_ENDLESS = re.compile(rf"{_BAR.pattern}|{INT}it \[{DUR},")
 
 _SAMPLES = "|".join(sorted((noun for noun, unit in SAMPLE_NOUNS.items() if unit == "samples/s"), key=len, reverse=True))
 #: `612/4580 [01:10<07:33, 8.74img/s`: a bar's own rate is of what it counts.
@@ -141,7 +145,7 @@ def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None)
     body = canonical[start:]
     if not marks or _is_story(marks, body):
         return None
-    bar = _BAR.search(body) is not None
+    bar = (_BAR if "loss" not in body.lower() else _BAR_OR_ENDLESS).search(body) is not None
     name_counters(marks, body, bar)
     opening = _opening(marks, canonical, start)
     side = _side(opening, body, marks, bar)
@@ -219,11 +223,17 @@ def _side(opening: str, body: str, marks: list[Mark], bar: bool) -> str:
 
 
 def _side_of_values(marks: list[Mark]) -> str:
-    """A line whose first value is held-out, without a loss of training, is a line of validation."""
+    """A line whose first value is held-out, without a loss of training, is a line of validation. What is called loss
+    and no more behind `Test acc` is of the test."""
     values = [m for m in marks if m.what in VALUES]
-    if values and values[0].what.startswith("validation") and not any(m.what in ("loss", "part") for m in values):
+    if not values or not values[0].what.startswith("validation"):
+        return ""
+    behind = {m.what for m in values[1:]}
+    if not behind & {"loss", "part"}:
         return "validation"
-    return ""
+    alone = not behind & {"part", "accuracy", "validation_loss"} and not any(m.what == "iteration" for m in marks)
+    named = all(m.key.lower() == "loss" for m in values if m.what == "loss")
+    return "validation" if alone and named and _SIDE_APART.search(values[0].key) else ""
 
 
 def _opening(marks: list[Mark], canonical: str, start: int) -> str:

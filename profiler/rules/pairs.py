@@ -28,6 +28,8 @@ _NAMED_BEHIND = re.compile(
     r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|cost|accuracy|acc))\b(?!\s*(?:[:=\d/]|[-|>~]+\s*$))",
     re.IGNORECASE,
 )
+#: `3.70 seconds elapsed`: since a beginning.
+_ELAPSED_BEHIND = re.compile(r"(?i)\s*(?:elapsed|so far|since (?:the )?(?:start|beginning))\b(?!\s*[:=])")
 _MEASURES = frozenset(
     [
         "loss",
@@ -162,6 +164,8 @@ class _Walk:
         alone = end == len(self.canonical) or not right.rstrip().endswith("|")  # else it is one column of many
         key = self._key(mark, "" if verb else key_of(left) or (_of_cell_before(left) if alone else ""))
         _name(mark, key, left, self.words, right[used:])
+        if mark.what == "unnamed" and right == "it [" and "loss" in self.canonical.lower():
+            mark.what, mark.meaning = "iteration", Meaning("iteration")  # of a bar without a total
         self._as_part(mark, key, left, _LIST.match(right, used) is not None)
         self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
@@ -322,6 +326,8 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind:
         mark.what = "skip"
     elif key:
         mark.what = ""
+    elif mark.unit in TIME_UNITS and _ELAPSED_BEHIND.match(behind):
+        mark.what, mark.meaning = "elapsed", Meaning("elapsed", scale=TIME_UNITS[mark.unit])
     elif (named := _named_behind(mark, behind)) is not None:
         mark.key = named.group(1)
         mark.meaning = meaning(mark.key)

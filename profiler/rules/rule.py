@@ -9,6 +9,7 @@ from typing import Any
 
 from profiler.model import LossKind
 from profiler.rules import counters, generic
+from profiler.rules.lexicon.sides import side_of
 from profiler.rules.lexicon.units import TIME_UNITS, Meaning
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
@@ -16,6 +17,7 @@ from profiler.text.clock import Clock
 from profiler.text.tokens import DUR, PRIVATE
 
 LONGEST = 4096  #: characters of a canonical line that patterns look at
+BEFORE = 24  #: characters before a pattern whose words say on which side of training a line is
 
 
 class BadRules(ValueError):
@@ -89,7 +91,7 @@ class Rule:
                 m is None and self.kind in ("ignore", "trial", "pause") and start
             ):  # what a logger put before it changes nothing
                 m = self.pattern.search(canonical[start:], 0, LONGEST)
-            if m is None:
+            if m is None or self._contradicted(canonical[: m.start()]):
                 return None
             at = m.end()
             fields = self._captured(m, canonical, made)
@@ -100,6 +102,10 @@ class Rule:
         fields += [Field(what, -1, constant=value) for what, value in self.values.items()]
         made.fields = tuple(fields)
         return self._finish(made)
+
+    def _contradicted(self, before: str) -> bool:
+        """Whether the words right before what the pattern reads say that an evaluation prints it."""
+        return self.kind in ("train", "epoch") and side_of(before[-BEFORE:]) == "validation"
 
     def _by_pairs(self, line: str, canonical: str, start: int) -> Plan | None:
         plan = generic.assemble(canonical, start, self.full_name, self.words)

@@ -56,6 +56,9 @@ _BLANK = frozenset(
         "+",
     ]
 )
+#: Words of the head of a column that says of which data a row is.
+_SIDES = frozenset(("is", "train", "training", "phase", "split", "mode", "set", "subset", "stage"))
+_HELD_OUT = {"loss": "validation_loss", "part": "validation_loss", "accuracy": "validation_accuracy"}
 _TIMES = frozenset(("window_time", "elapsed", "step_time", "epoch_time", "skip"))
 LONGEST_HEAD = 4000
 _RULE = "generic/table"
@@ -94,6 +97,8 @@ class Table:
             return None
         if bar:
             fields += _of_a_bar(canonical, bar.start())
+        if any(_held_out(name, cell) for name, cell in zip(self.names, cells, strict=True)):
+            fields = [replace(f, what=_HELD_OUT.get(f.what, f.what)) for f in fields]
         what = {f.what for f in fields}
         kind = _kind(what)
         if not kind:
@@ -125,6 +130,14 @@ class Table:
             fields += told
             token += numbers
         return fields
+
+
+def _held_out(name: str, cell: str) -> bool:
+    """Whether a row is of held-out data: a column called `train` says False, one called `phase` says val."""
+    words = set(words_of(name))
+    if not words or not words <= _SIDES:
+        return False
+    return cell.lower() == "false" if words & {"train", "training"} else side_of(cell) == "validation"
 
 
 def _of_a_bar(canonical: str, start: int) -> list[Field]:
@@ -224,7 +237,8 @@ def _head_behind(line: str) -> Table | None:
     canonical, numbers = tokenise(line)
     start = ranks.strip(canonical, numbers).start
     before = len(canonical[:start].split())
-    lone = canonical[:start].strip().isalpha()  # the first column may be called E
+    opening = canonical[:start].strip()
+    lone = opening.isalpha() or _column(opening.rstrip(" |:")) is not None  # the first column may be called E
     if lone or not before or canonical[:start].split() != canonical.split(None, before)[:before]:
         return None
     found = _head(_behind(line.strip(), before))

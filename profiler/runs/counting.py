@@ -62,12 +62,16 @@ def _uncounted(points: list[Point]) -> list[Point]:
 
 
 def _is_of_epochs(lead: Series) -> bool:
-    """Whether a bar counts the epochs that the words before it count."""
+    """Whether a bar counts the epochs that the words before it count, or those that lines between its states begin:
+    then it may stand one behind."""
     lead.settle()
     first, last = lead.first_epoch, lead.last_epoch
-    if not lead.bar or lead.plan.epoch is None or first is None or last is None or lead.epoch_restarts:
+    at_first, at_last = lead.first_iteration, lead.last_iteration
+    if not lead.bar or None in (first, last, at_first, at_last) or lead.epoch_restarts:
         return False
-    return (first, last) == (lead.first_iteration, lead.last_iteration) and last - first >= APART
+    first, last = first or 0.0, last or 0.0
+    behind = {first - (at_first or 0.0), last - (at_last or 0.0)}
+    return behind <= ({0.0} if lead.plan.epoch is not None else {0.0, 1.0}) and last - first >= APART
 
 
 def _is_one_an_epoch(lead: Series, main: Series | None) -> bool:

@@ -346,7 +346,8 @@ class Runs:
     def _loose(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """A value without a counter belongs to the counter or the epoch announced before it."""
         run = self.bounds.open
-        if (plan.may_be_held_out and run.evaluated) or (run.evaluating and plan.may_be_summed_up):
+        held = plan.may_be_held_out and (run.evaluated or run.evaluating)
+        if held or (run.evaluating and plan.may_be_summed_up):
             self._summary(plan, groups, line, redrawn, "validation")  # what follows the loss of an evaluation
             return
         if self._of_epoch(run):
@@ -404,6 +405,8 @@ class Runs:
                 return  # another rank's late line
             at = bounds.starts[-1] if bounds.starts else None
             bounds.stretch(line, new=at is None or not at.is_bare_banner)
+        if now is not None and epoch > now:
+            bounds.open.evaluating = False
         stretch = bounds.stretch(line)
         stretch.epoch = (epoch, total, line)
         stretch.epoch_time, stretch.epoch_rule = self._time(plan, groups), plan.rule

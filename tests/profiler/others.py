@@ -45,8 +45,13 @@ FOUND = Path(__file__).with_name("found.yaml")
 FOUND_HELD = Path(__file__).with_name("found_held.yaml")
 PUBLIC = Path(__file__).with_name("public.yaml")
 PUBLIC_HELD = Path(__file__).with_name("public_held.yaml")
+MINED = Path(__file__).with_name("mined.yaml")
+MINED_HELD = Path(__file__).with_name("mined_held.yaml")
 #: Labels of excerpts whose text is not ours to keep: where each stands is told, a folder of NAME.log files is read.
-ELSEWHERE = {"found": FOUND, "found_held": FOUND_HELD, "public": PUBLIC, "public_held": PUBLIC_HELD}
+ELSEWHERE = {
+    **{"found": FOUND, "found_held": FOUND_HELD, "public": PUBLIC, "public_held": PUBLIC_HELD},
+    **{"mined": MINED, "mined_held": MINED_HELD},
+}
 SETS = {
     **{"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD, "thin": THIN},
     **{"wordless": WORDLESS, "wordless_held": WORDLESS_HELD, "fresh": FRESH, "fresh_held": FRESH_HELD},

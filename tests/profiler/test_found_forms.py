@@ -71,3 +71,104 @@ def test_an_epoch_lasts_as_the_stamps_of_epochs_say_where_nothing_else_is_told()
     assert run["iteration_time"] is None
     (few,) = read("\n".join(lines[:3]) + "\n")
     assert few["epoch_time"] is None
+
+
+def test_a_rule_gives_way_to_words_that_an_evaluation_prints() -> None:
+    """The lines of an evaluation are those of training but for their first word."""
+    lines = []
+    for epoch in range(2):
+        for k in range(0, 60, 10):
+            lines.append(
+                f"TRAINING - Epoch: [{epoch}][{k}/60]\tTime 0.31 (0.31)\tLoss {falling(6 * epoch + k // 10):.4f}"
+            )
+        lines += [f"EVALUATING - Epoch: [{epoch}][{k}/20]\tTime 0.11 (0.11)\tLoss {2.5 - epoch}" for k in (0, 10)]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["loss"]["n"] == 12
+    assert run["iteration_time"]["median"] == pytest.approx(0.31)
+    assert run["validation"]["loss"]["last"][1] == 1.5
+
+
+def test_seconds_elapsed_are_since_the_beginning() -> None:
+    lines = [f"Iteration:{k}\n{3.5 * k:.4f} seconds elapsed, finished iteration {k}" for k in (1, 2)]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["iteration_time"] is None or run["iteration_time"]["median"] == pytest.approx(3.5)
+
+
+def test_a_time_of_one_digit_gives_way_to_the_time_of_an_epoch_within_its_rounding() -> None:
+    bars = (
+        f"Epoch {k}/9\n10/10 [=====] - {24 + k % 3}s {2 + k % 2}s/step - loss: {falling(k):.4f}" for k in range(1, 10)
+    )
+    (run,) = read("\n".join(bars) + "\n")
+    assert run["iteration_time"]["median"] == pytest.approx(2.5, abs=0.11)
+
+
+def test_a_bar_between_whose_states_epochs_begin_counts_them() -> None:
+    """It stands one behind; a step of it is no iteration."""
+    lines = []
+    for k in range(1, 7):
+        lines += [f"Epoch : {k}", f"Epoch {k}: 100%|██████████| 46/46 [00:24<00:00,  1.90it/s]"]
+        lines.append(f" {k}0%|█         | {k - 1}/9 [0{k}:15<03:26, 25.80s/it]Training loss: {falling(k):.4f}")
+        lines.append(f" {k}0%|█         | {k}/9 [0{k}:17<02:59, 25.69s/it]Validation loss: 3.{k}")
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["iteration_time"] is None or run["iteration_time"]["median"] < 1
+    assert run["iterations"] is None or run["iterations"]["total"] != 9
+    assert run["epochs"]["last"] == 6
+
+
+def test_a_column_says_of_which_data_a_row_is() -> None:
+    lines = ["accuracy | loss | epoch | train | time", "-- | -- | -- | -- | --"]
+    for k in range(6):
+        lines += [
+            f"0.{50 + k} | {falling(k):.3f} | {k} | True | 00:21",
+            f"0.{40 + k} | 3.{9 - k}00 | {k} | False | 00:01",
+        ]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["loss"]["last"] == [5, pytest.approx(falling(5), abs=1e-3)]
+    assert run["accuracy"]["last"] == [5, 0.55]
+    assert run["validation"]["loss"]["last"] == [5, 3.4]
+    assert run["validation"]["accuracy"]["last"] == [5, 0.45]
+
+
+def test_a_loss_behind_the_accuracy_of_a_test_is_the_tests() -> None:
+    lines = []
+    for k in range(1, 6):
+        lines += [
+            f"\tepoch {k}: train acc: 6{k}.6%, loss: {falling(k):.6f}",
+            f"With Adam it is test acc: 5{k}.8%, loss: 4.{k}",
+        ]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["loss"]["last"] == [5, pytest.approx(falling(5), abs=1e-6)]
+    assert run["validation"]["loss"]["last"][1] == 4.5
+    summed = "".join(f"Epoch: {k}/9 | Test. Acc.: 9{k}.3% | Loss: 4.{k}\n" for k in range(1, 6))
+    (run,) = read(summed)
+    assert run["loss"] is None
+
+
+def test_a_later_epoch_ends_the_evaluation_of_the_one_before() -> None:
+    lines = []
+    for k in range(1, 7):
+        lines += [f"Epoch {k}", "  Training measures:", f"    loss = {falling(k):.6f}, accuracy = 0.9{k}"]
+        lines += ["  Validation measures:", f"    accuracy = 0.8{k}, AUC = 0.88"]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["loss"]["last"] == [6, pytest.approx(falling(6), abs=1e-6)]
+    assert run["accuracy"]["last"] == [6, 0.96]
+    assert run["validation"]["accuracy"]["last"] == [6, 0.86]
+
+
+def test_times_of_one_epoch_that_grow_are_none_of_it() -> None:
+    lines = [f"Epoch 3 Loss {falling(k):.4f}\nTime taken for 1 epoch: {38 + k / 6:.4f} secs" for k in range(9)]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["epoch_time"] is None
+
+
+def test_a_bar_without_a_total_counts_where_a_loss_stands_on_it() -> None:
+    states = (
+        f"Epoch {e}: {k}it [00:{2 * k:02}, 2.0s/it, loss={falling(9 * e + k):.4f}]"
+        for e in (1, 2)
+        for k in range(1, 10)
+    )
+    (run,) = read("\n".join(states) + "\n")
+    assert run["iterations"]["last"] == 9
+    assert run["iteration_time"]["median"] == pytest.approx(2)
+    told = read("".join(f"{k}it [00:{2 * k:02}, 2.0s/it]\n" for k in range(1, 10)))
+    assert all(run["iterations"] is None for run in told), "it may prepare data"
