@@ -72,7 +72,7 @@ def decide(
 def judged(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Decision:
     """The decision of a policy with all its options: within the site's limits, in line by priority. Raises
     PolicyFailed; BadInput passes through."""
-    snapshot = away.prepared(line.lined_up(snapshot))
+    snapshot = away.prepared(line.lined_up(its_own(snapshot, entry)))
     proposal, asked = None, None
     for _ in range(MOST_AGAIN):
         paid, unpaid = beyond.divided(snapshot, proposal)
@@ -98,6 +98,15 @@ def choose(
     entry = catalogue.find(name)
     given = dict(own.options) if own is not None and own.name == name else {}
     return entry, entry.resolve({**given, **(options or {})})
+
+
+def its_own(snapshot: Snapshot, entry: Entry) -> Snapshot:
+    """The snapshot without what another policy remembers. Two may call different things alike, and a round that one
+    began is none of the other's: asked with it, it would leave everything as it stands."""
+    told = snapshot.policy
+    if told is None or told.name == entry.name:
+        return snapshot
+    return replace(snapshot, policy=None, state=EMPTY)
 
 
 def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Proposal:
@@ -143,13 +152,17 @@ def _asked(
 ) -> Proposal:
     """What the policy says of the jobs that neither end nor rest; who rests runs on what is idle even so. Raises
     PolicyFailed; BadInput passes through."""
+    others = _without(snapshot, {*lost, *rest})
     try:
-        proposal = catalogue.load(entry)(_without(snapshot, {*lost, *rest}), options, context)
+        proposal = catalogue.load(entry)(others, options, context)
     except BadInput:
         raise
     except Exception as error:
-        text = f"raised {type(error).__name__}: {error}{_where(entry, error)}"
-        raise PolicyFailed(entry.name, text, traceback.format_exc()) from error
+        what = f"{type(error).__name__}: {error}"
+        if others.state and _begins(others, entry, options, context):
+            remedy = f"as an earlier answer of {entry.name} returned it, or none"
+            raise BadInput(f"is none that {entry.name} goes on from ({what})", field="state", remedy=remedy) from error
+        raise PolicyFailed(entry.name, f"raised {what}{_where(entry, error)}", traceback.format_exc()) from error
     if not isinstance(proposal, Proposal):
         raise PolicyFailed(entry.name, f"returned {type(proposal).__name__}, not a Proposal")
     proposal = _in_shape(snapshot, proposal, context)
@@ -163,6 +176,15 @@ def _asked(
     fill(placer, resting_jobs)
     more = {name: placer.taken[name] for name in rest if placer.taken.get(name)}
     return replace(proposal, allocation={**proposal.allocation, **more}) if more else proposal
+
+
+def _begins(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> bool:
+    """Whether it answers where it remembers nothing."""
+    try:
+        catalogue.load(entry)(replace(snapshot, state=EMPTY), options, context)
+    except Exception:  # noqa: BLE001  (then its state is not what it raised over)
+        return False
+    return True
 
 
 def _where(entry: Entry, error: Exception) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,10 +14,11 @@ import typer
 from horae.cli import exits
 from horae.cli.options import Json
 from horae.tui import screen
+from policy.errors import BadInput
 
 if TYPE_CHECKING:
     from policy.contract import Bidding
-    from policy.model import BadInput, Snapshot
+    from policy.model import Snapshot
     from policy.text.textform import Document
 
 SETTINGS = {
@@ -83,11 +85,12 @@ def decide(
         _show_bids(_bidding(entry.name).table(snapshot, given, context, bids), as_json)
         return
     fractions: Mapping[str, float] | None = None
-    if rounds is not None:
-        played = many.run(snapshot, rounds, entry.name, given, seed, time_limit, solver)
-        decision, fractions = played.decision, played.fractions
-    else:
-        decision = judged(snapshot, entry, given, context)
+    with _in_file(document):
+        if rounds is not None:
+            played = many.run(snapshot, rounds, entry.name, given, seed, time_limit, solver)
+            decision, fractions = played.decision, played.fractions
+        else:
+            decision = judged(snapshot, entry, given, context)
     if job is not None and job not in decision.reasons:
         raise exits.Failure(exits.NO_SUCH_JOB, f"no job {job!r} in {instance}", f"it has {_some(decision.reasons)}")
     plain = answer.to_plain(decision)
@@ -101,6 +104,17 @@ def decide(
         screen.emit_json(plain)
     else:
         view.show(plain, snapshot)
+
+
+@contextmanager
+def _in_file(document: Document) -> Iterator[None]:
+    """What a policy cannot go on from is told with its line."""
+    try:
+        yield
+    except BadInput as error:
+        if error.field != "state":
+            raise
+        raise document.bad(("state",), error.message, remedy=error.remedy) from error
 
 
 def _bidding(policy: str) -> Bidding:
@@ -133,7 +147,6 @@ def _choose(snapshot: Snapshot, document: Document, policy: str | None, given: d
     """The policy and its options; what the command line got wrong is a usage error, the rest is the file's."""
     from policy.catalogue import named
     from policy.decide import choose
-    from policy.model import BadInput
 
     try:
         return choose(snapshot, None if policy is None else named(policy).name, given)

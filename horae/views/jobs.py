@@ -17,6 +17,7 @@ from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
 from horae.views.rows import job_row
 from policy.model import EMPTY, Away, GpuRange, Gpus, GpuType, Node, NodeName, Seconds
+from policy.parts.fair_shares import fair_shares
 
 #: Newest points of a loss curve that a status carries.
 LOSS_POINTS = 60
@@ -179,7 +180,7 @@ def tenants(
     uses = {name: sum(usable(r, capacity, present) for r in rs if r.live) for name, rs in mine.items()}
     demand = {name: demanded(config, name, gpus) for name, gpus in uses.items()}
     weights = {name: config.weight(name) for name in mine}
-    fair = fair_shares(float(capacity), weights, demand)
+    fair = fair_shares(weights, demand, float(capacity))
     caps = dict(site_caps) | {t: c.cap for p in ledger.pools.values() for t, c in p.caps.items() if c.until_s > now_s}
     for name in mine:
         if (cap := config.cap(name)) is not None:
@@ -246,21 +247,3 @@ def demanded(config: Config, tenant: str, gpus: Gpus) -> float:
     """What it counts for in shares: nobody is owed more than its cap lets it hold."""
     cap = config.cap(tenant)
     return float(gpus if cap is None else min(gpus, cap))
-
-
-def fair_shares(capacity: float, weights: Mapping[str, float], demand: Mapping[str, float]) -> dict[str, float]:
-    """Weighted max-min fair GPUs: no tenant is owed more than it can use, what it leaves goes to the others."""
-    shares = dict.fromkeys(demand, 0.0)
-    unfilled = {t for t, d in demand.items() if d > 0 and weights.get(t, 1.0) > 0}
-    left = capacity
-    while unfilled and left > 1e-9:
-        level = left / sum(weights.get(t, 1.0) for t in unfilled)
-        full = {t for t in unfilled if demand[t] - shares[t] <= level * weights.get(t, 1.0) + 1e-9}
-        for tenant in sorted(full or unfilled):
-            give = demand[tenant] - shares[tenant] if full else level * weights.get(tenant, 1.0)
-            shares[tenant] += give
-            left -= give
-        if not full:
-            break
-        unfilled -= full
-    return shares

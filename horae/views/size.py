@@ -14,6 +14,7 @@ from horae.port import JobId, JobState
 from horae.spec import JobSpec
 from horae.views import jobs
 from policy.model import Gpus, GpuType, Health, Node, NodeName, Seconds
+from policy.parts.fair_shares import fair_shares
 
 #: Jobs that are named in one sentence; the others are counted.
 NAMED = 5
@@ -128,7 +129,7 @@ def share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> Shar
             held += sum(other.allocation.values())
     weights = {tenant: config.weight(tenant) for tenant in demand}
     demand = {tenant: jobs.demanded(config, tenant, int(gpus)) for tenant, gpus in demand.items()}
-    owed = jobs.fair_shares(float(capacity), weights, demand).get(record.tenant, 0.0)
+    owed = fair_shares(weights, demand, float(capacity)).get(record.tenant, 0.0)
     return Share(held, owed, config.weight(record.tenant), sum(1 for d in demand.values() if d))
 
 

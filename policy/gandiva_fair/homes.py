@@ -18,6 +18,11 @@ from policy.throughput import Throughput
 Home = dict[NodeName, Gpus]
 
 
+def tickets_per_gpu(tickets: Mapping[str, float], requested: Mapping[str, int]) -> dict[str, float]:
+    """Eq. 1: a tenant's tickets over the GPUs that all its jobs request; 0 for a tenant without jobs."""
+    return {t: tickets[t] / requested[t] if requested.get(t) else 0.0 for t in tickets}
+
+
 @dataclass(slots=True)
 class Site:
     """The nodes that take our work, who lives there, and the tickets each node has to serve."""

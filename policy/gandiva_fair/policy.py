@@ -25,14 +25,23 @@ from random import Random
 from typing import Any
 
 from policy.contract import Context
-from policy.gandiva_fair.homes import Home, Site, added, gpu_type, rates, rebalance, types_by_worth
+from policy.gandiva_fair.homes import (
+    Home,
+    Site,
+    added,
+    gpu_type,
+    rates,
+    rebalance,
+    tickets_per_gpu,
+    types_by_worth,
+)
 from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
 from policy.gandiva_fair.parts import parts
-from policy.gandiva_fair.stride import Contender, advance, join, split_stride
-from policy.gandiva_fair.tickets import fair_shares, tickets_per_gpu
+from policy.gandiva_fair.stride import LEAST, Contender, advance, join, mean, split_stride
 from policy.gandiva_fair.trading import Entitlement, Trade, trade, undone
 from policy.model import EMPTY, Code, Gpus, GpuType, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.parts import reasons
+from policy.parts.fair_shares import fair_shares
 from policy.places.filling import fill
 from policy.places.placement import Placer
 from policy.throughput import Throughput
@@ -266,16 +275,45 @@ class _Round:
                 served = max(sum(job.attained.values()) - attained.get(job.name, 0.0), 0.0)
                 quanta = served / (self.size[job.name] * quantum)
                 out[job.name] = advance(old[job.name], old_part.get(job.name, 1.0), quanta)
-        settled = dict(out)
+        level = self._levels(out)
+        settled = self._carried_over(out, part, level)
+        out = dict(settled)
         beside: dict[NodeName, list[int]] = {}
         for name, pass_ in settled.items():
             for node in self.site.homes.get(name, ()):
                 beside.setdefault(node, []).append(pass_)
         for job in self.jobs:
             if job.name not in out:
-                home = self.site.homes.get(job.name, ()) if beside else ()
+                home = self.site.homes.get(job.name, EMPTY) if beside or level else EMPTY
                 near = [p for node in home for p in beside.get(node, ())]
-                out[job.name] = join(near, part.get(job.name, 1.0))
+                out[job.name] = join(near, part.get(job.name, 1.0), _level_of(home, level))
+        return out
+
+    def _levels(self, charged: Mapping[JobName, int]) -> dict[NodeName, float]:
+        """The virtual time of each node, of those that lived there."""
+        before: Mapping[JobName, float] = self.state.get("parts", {})
+        homes: Mapping[JobName, Home] = self.state.get("homes", {})
+        there: dict[NodeName, list[JobName]] = {}
+        for name in charged:
+            for node in homes.get(name, EMPTY):
+                there.setdefault(node, []).append(name)
+        weight = {name: self.size[name] * before.get(name, 1.0) for name in charged}
+        return {node: mean([charged[n] for n in names], [weight[n] for n in names]) for node, names in there.items()}
+
+    def _carried_over(
+        self, charged: Mapping[JobName, int], part: Mapping[JobName, float], level: Mapping[NodeName, float]
+    ) -> dict[JobName, int]:
+        """Passes where parts and homes are others now. What a job is behind or ahead of those beside it, in GPU time,
+        is the same before and after (Waldspurger and Weihl 1995, on tickets that change): a quantum that was a hundred
+        of its own once is not to be paid for ever, and a node's virtual time is its own."""
+        homes: Mapping[JobName, Home] = self.state.get("homes", {})
+        before: Mapping[JobName, float] = self.state.get("parts", {})
+        out = dict(charged)
+        for name, pass_ in charged.items():
+            was, now = homes.get(name), self.site.homes.get(name)
+            ratio = max(before.get(name, 1.0), LEAST) / max(part.get(name, 1.0), LEAST)
+            if was and now and (was != now or ratio != 1.0):
+                out[name] = round(_level_of(now, level) + (pass_ - _level_of(was, level)) * ratio)
         return out
 
     def _stride(self, passes: Mapping[JobName, int], part: Mapping[JobName, float]) -> list[JobName]:
@@ -303,8 +341,7 @@ class _Round:
         out: dict[str, int] = {}
         for node, entries in small.items():
             weights = [e.size * part.get(e.name, 1.0) for e in entries]
-            total = sum(weights)
-            out[node] = round(sum(w * e.pass_ for w, e in zip(weights, entries, strict=True)) / max(total, 1e-9))
+            out[node] = round(mean([e.pass_ for e in entries], weights))
         return out
 
     def _run(self, chosen: Sequence[JobName], passes: Mapping[JobName, int]) -> None:
@@ -453,3 +490,8 @@ class _Round:
             "trades": [asdict(t) for t in rights.trades],
             "queue": queue,
         }
+
+
+def _level_of(home: Mapping[NodeName, Gpus], level: Mapping[NodeName, float]) -> float:
+    """The virtual time of where a job lives; a node on which nobody lived begins at 0."""
+    return mean([level.get(node, 0.0) for node in home], list(home.values()))

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+#: Parts of the quanta below this count as this.
+LEAST = 1e-6
 #: Ticks of virtual time that one quantum costs a job which is entitled to every quantum.
 TICK = 10_000
 
@@ -52,7 +54,7 @@ def stride(part: float) -> int:
     Rounded to four digits, so that entries with the same entitlement have the same stride whatever the arithmetic
     that led to it.
     """
-    return round(round(1.0 / max(part, 1e-6), 4) * TICK)
+    return round(round(1.0 / max(part, LEAST), 4) * TICK)
 
 
 def advance(pass_: int, part: float, quanta: float) -> int:
@@ -60,13 +62,19 @@ def advance(pass_: int, part: float, quanta: float) -> int:
     return pass_ + round(stride(part) * quanta)
 
 
-def join(passes: Iterable[int], part: float) -> int:
-    """The pass of a new job: the smallest of those already competing there (§3.1).
+def mean(passes: Sequence[float], weights: Sequence[float]) -> float:
+    """Weighted by what is served beside each other a quantum, it advances by what all of it is together."""
+    return sum(w * p for w, p in zip(weights, passes, strict=True)) / max(sum(weights), 1e-9)
+
+
+def join(passes: Iterable[int], part: float, level: float = 0.0) -> int:
+    """The pass of a new job: the smallest of those already competing there (§3.1), but no more than a stride of its own
+    before the virtual time there: who is entitled to little may be far behind in passes, and little in GPU time.
 
     The paper is silent on the first jobs of an empty queue; they start one stride in, as in the original stride
     scheduler, which is what makes the first rounds proportional too.
     """
-    return min(passes, default=stride(part))
+    return max(min(passes, default=stride(part)), round(level) - stride(part))
 
 
 def split_stride(

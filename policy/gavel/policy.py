@@ -3,24 +3,22 @@
 A job is a gang of the size it requests (or the largest below it that one GPU type and its tenant's limit could hold,
 whatever it holds now); one without an upper limit is its tenant's divisible demand (a tenant-level instance), and its X
 are GPUs. The programs have no time for a gang that no type could hold alone: it runs, of mixed types, on what a round
-leaves over. Each round gives whole GPUs:
-(job, type) pairs in the order of priority X / received, where received is the fraction of the time since the job was
-first seen that it has run on that type, as the snapshot's attained GPU time shows it; a job runs on one type a round,
-and a round lasts a quantum (`Turn`). What is left over goes to jobs that got nothing, earliest submitted first: rounds
-are work-conserving. Where the program has no answer in time, who holds GPUs keeps them and the rest goes to those that
-wait, earliest submitted first.
+leaves over. Each round gives whole GPUs: (job, type) pairs in the order of priority X / received, where received is the
+fraction of the time since jobs, nodes and limits are these that it has run on that type, as the snapshot's attained GPU
+time shows it (`accounts.py`); a job runs on one type a round, and a round lasts a quantum (`Turn`). What is left over
+goes to jobs that got nothing, earliest submitted first: rounds are work-conserving. Where the program has no answer in
+time, who holds GPUs keeps them and the rest goes to those that wait, earliest submitted first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import Any
 
 import numpy as np
 
 from policy.contract import Context
-from policy.gavel import programs
+from policy.gavel import accounts, programs
 from policy.gavel.programs import Fractions, Jobs, Matrix, Solving
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Job, JobName, Proposal, Reason, Snapshot
 from policy.never import Could
@@ -74,8 +72,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
     turn.keep(placer, jobs)
     how = Solving(context.time_limit_s, context.seed, Backend(context.solver) if context.solver else Backend.HIGHS)
     answer, notes = _solve(snapshot, jobs, model, goal, how)
-    first = {j.name: snapshot.state.get("first", {}).get(j.name) or _seen(snapshot, j) for j in jobs}
-    state: dict[str, Any] = {"first": first}
+    books = accounts.opened(snapshot, jobs, sizes, turn.shape, options["quantum"])
     if not answer.found:
         for job in jobs:
             if job.name not in placer.taken and (stay := placer.keep(job)):
@@ -86,12 +83,12 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
         return Proposal(
             placer.taken,
             reasons=never,
-            state={**state, **turn.plain(placer.taken)},
+            state={**accounts.plain(books), **turn.plain(placer.taken)},
             solver=answer.solver,
             notes=(*notes, why),
         )
-    order = _priorities(snapshot, jobs, sizes, types, answer, first)
-    for _, _, _, m, t, _ in order:
+    order = _priorities(snapshot, jobs, sizes, types, answer, books)
+    for *_, m, t, _ in order:
         job = jobs[m]
         if job.name not in placer.taken and placer.free(types[t]):
             size = sizes[job.name]
@@ -107,7 +104,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
         allocation={j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs},
         shares=shares,
         reasons={**_never(snapshot, able, placer), **_reasons(jobs, sizes, gpus, answer, order, placer, context)},
-        state={**state, **turn.plain(placer.taken)},
+        state={**accounts.plain(books, _fractions(jobs, types, answer)), **turn.plain(placer.taken)},
         solver=answer.solver,
         notes=notes,
     )
@@ -217,8 +214,16 @@ def _left(snapshot: Snapshot, jobs: Sequence[Job], model: Jobs) -> tuple[Matrix,
     return np.array(left_of_all), (note,) * bool(blind)
 
 
-def _seen(snapshot: Snapshot, job: Job) -> dict[str, Any]:
-    return {"at_s": snapshot.now_s, "attained": dict(job.attained)}
+def _fractions(
+    jobs: Sequence[Job], types: Sequence[GpuType], answer: Fractions, least: float = 1e-9
+) -> dict[JobName, dict[GpuType, float]]:
+    """Of each job the X that are none of a solver's noise."""
+    rows = zip(jobs, answer.x, strict=True)
+    return {job.name: {t: float(x) for t, x in zip(types, row, strict=True) if x > least} for job, row in rows}
+
+
+#: (-priority, -due, -X, tie, job, type, received)
+_Pair = tuple[float, float, float, tuple[float, str], int, int, float]
 
 
 def _priorities(
@@ -227,23 +232,22 @@ def _priorities(
     sizes: Mapping[JobName, Gpus],
     types: Sequence[GpuType],
     answer: Fractions,
-    first: Mapping[str, Any],
-) -> list[tuple[float, float, tuple[float, str], int, int, float]]:
-    """(-priority, -X, tie, job, type, received), first first."""
-    out = []
+    books: Mapping[JobName, accounts.Account],
+) -> list[_Pair]:
+    """First first; of those that have received nothing who is owed most."""
+    out: list[_Pair] = []
+    fractions = _fractions(jobs, types, answer)
     for m, job in enumerate(jobs):
-        seen = first[job.name]
-        elapsed = snapshot.now_s - seen["at_s"]
+        book, size = books[job.name], sizes[job.name]
         for t, name in enumerate(types):
-            x = float(answer.x[m, t])
-            if x <= 1e-9:
+            x = fractions[job.name].get(name)
+            if x is None:
                 continue
             # Where its speed is unknown, a type is as good as another: time on any counts.
             of, whole = ((name,), x) if job.throughput else (types, float(answer.x[m].sum()))
-            attained = sum(max(job.attained.get(n, 0.0) - seen["attained"].get(n, 0.0), 0.0) for n in of)
-            received = attained / sizes[job.name] / elapsed if elapsed > 0 else 0.0
-            priority = whole / received if received > 0 else inf
-            out.append((-priority, -x, job.order, m, t, received))
+            priority = book.priority(job, of, size, whole, snapshot.now_s)
+            received = book.received(job, of, size, snapshot.now_s)
+            out.append((-priority, -book.due_s(job, of, size), -x, job.order, m, t, received))
     return sorted(out)
 
 
@@ -252,16 +256,17 @@ def _reasons(
     sizes: Mapping[JobName, Gpus],
     gpus: Mapping[GpuType, Gpus],
     answer: Fractions,
-    order: Sequence[tuple[float, float, tuple[float, str], int, int, float]],
+    order: Sequence[_Pair],
     placer: Placer,
     context: Context,
 ) -> dict[JobName, Reason]:
     types, received = list(gpus), dict[int, dict[str, float]]()
+    every = _fractions(jobs, types, answer)
     for *_, m, t, got in order:
         received.setdefault(m, {})[types[t]] = round(got, 4)
     out: dict[JobName, Reason] = {}
     for m, job in enumerate(jobs):
-        fractions = {t: round(float(x), 4) for t, x in zip(types, answer.x[m], strict=True) if x > 1e-9}
+        fractions = {t: round(x, 4) for t, x in every[job.name].items()}
         numbers = {"fractions": fractions, "received": received.get(m, {})}
         unit = "{:g} GPUs on {}" if _divisible(job) else "{:.0%} on {}"
         said = ", ".join(unit.format(x, t) for t, x in fractions.items()) or "no time on any type"

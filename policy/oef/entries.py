@@ -6,6 +6,7 @@ _OPTIONS = (
     Option("quantum", float, 300.0, "length of a round, in which whole GPUs stand for fractions", low=1.0, unit="s"),
     Option("demand_caps", bool, True, "a tenant gets no more than its jobs can use (false: as in the paper)"),
 )
+_WIDE = "a gang wider than its tenant's part, which smaller gangs of the tenant use, runs on what others leave over"
 _PAPER = "OEF: Optimal Resource Efficiency with Fairness in Heterogeneous GPU Clusters (Middleware 2024)"
 
 ENTRIES = (
@@ -27,6 +28,7 @@ ENTRIES = (
         notes=(
             "demand caps by progressive filling are an addition: the paper has none",
             "Theorem 5.4 covers overstating only; profiles that are measured, not reported, are the defence",
+            _WIDE,
         ),
     ),
     Entry(
@@ -47,6 +49,7 @@ ENTRIES = (
             "Eq. 10c is printed as a tautology; the pairwise form of Theorem 5.1 is used",
             "Theorem 5.2 (adjacent GPU types, n + k - 1 non-zeros) can fail; the certificate does not claim it",
             "demand caps are an addition: nobody envies what it could use, and the total is nearly the largest",
+            _WIDE,
         ),
     ),
 )

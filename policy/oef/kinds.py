@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from policy.contract import Context
-from policy.gandiva_fair.tickets import fair_shares
 from policy.model import Gpus, GpuType, Job, Snapshot
 from policy.oef.shares import Matrix, Users
+from policy.parts.fair_shares import fair_shares
 
 #: Speed-ups above this count as this: beyond it a solver's tolerances are larger than some tenants' whole throughput.
 MOST = 1e6

@@ -31,9 +31,9 @@ from policy.model import (
 from policy.never import Could
 from policy.oef.envy_free import cooperative
 from policy.oef.kinds import MOST, Kind, kinds_of, largest_demand, smallest, users_of
+from policy.oef.rounding import Account, fullest, opened, whole
 from policy.oef.shares import Shares, non_cooperative
 from policy.parts import reasons
-from policy.parts.rounding import Account, fullest, opened, whole
 from policy.parts.solver import Backend
 from policy.parts.turns import Turn
 from policy.places.filling import fill
@@ -358,15 +358,19 @@ def _reasons(
                 seen.code, seen.text, {**seen.numbers, **numbers}, "" if allocation[job.name] else change
             )
         elif mine:
-            text = _waits_for(job, _say(mine), bool(got), widest)
+            text = _waits_for(job, mine, bool(got), widest)
             free = placer.free()
             out[job.name] = Reason(Code.WAITS_TURN, text, {"gpus": 0, "held": 0, "free": free, **numbers}, change)
     return out
 
 
-def _waits_for(job: Job, entitled: str, got: bool, widest: Gpus) -> str:
-    if job.gpus.min > widest:
-        return f"no GPU type has {reasons.gpus(job.gpus.min)}: it waits for so many that all others leave over"
+def _waits_for(job: Job, mine: Share, got: bool, widest: Gpus) -> str:
+    least, entitled = job.gpus.min, _say(mine)
+    if least > widest:
+        return f"no GPU type has {reasons.gpus(least)}: it waits for so many that all others leave over"
+    if got and least > math.ceil(max(mine.values())):
+        whose = f"{job.tenant} is entitled to {entitled}, which its smaller gangs use"
+        return f"{whose}: one of {reasons.gpus(least)} waits for so many that all others leave over"
     if got:
         return f"{job.tenant} is entitled to {entitled}; this round its whole GPUs go to jobs served less"
     return f"{job.tenant} is entitled to {entitled}, less than a gang: it waits, and is owed the more"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from policy.bounds import MOST_WORK
 from policy.model import BadInput, Job, LossForecast
 
 _SHAPES: Mapping[str, Callable[[float, Mapping[str, float]], float]] = {
@@ -25,33 +26,54 @@ _SHAPES: Mapping[str, Callable[[float, Mapping[str, float]], float]] = {
     "inverse-log": lambda x, p: 1 / math.log(x + math.e),
     "constant": lambda x, p: 0.0,
 }
+#: Of each law, the parameters that its shape has of its own.
+_OWN: Mapping[str, str] = {
+    "inverse": "s", "inverse-quadratic": "st", "exponential": "s", "power": "p", "shifted-power": "sp",
+    "log-power": "sp", "stretched-exponential": "sp", "inverse-log": "", "constant": "",
+}  # fmt: skip
+#: Within these no power of any iteration overflows, and no length is nothing or runs backwards.
+_WITHIN = {"origin": (-MOST_WORK, MOST_WORK), "s": (1e-15, 1e18), "t": (1e-15, 1e18), "p": (0.0, 10.0)}
+
+
+def check(forecast: LossForecast) -> None:
+    """Raises BadInput for a law or a parameter that is not known here, or means no curve. One that says where it ends
+    (`iterations`) needs no curve."""
+    if forecast.law not in _SHAPES:
+        remedy = f"one of {', '.join(_SHAPES)}"
+        raise BadInput("is no law", field="loss_forecast.law", value=forecast.law, remedy=remedy)
+    missing = _needed(forecast) - forecast.parameters.keys()
+    if missing and "iterations" not in forecast.parameters:
+        raise BadInput(
+            f"law {forecast.law} lacks its parameter {min(missing)!r}",
+            field="loss_forecast.parameters",
+            remedy="as `horae profile --json` prints it under fit",
+        )
+    for name, value in forecast.parameters.items():
+        least, most = _WITHIN.get(name, (-math.inf, math.inf))
+        if not least <= value <= most:
+            place = f"loss_forecast.parameters.{name}"
+            raise BadInput(f"must be in {least:g} .. {most:g}", field=place, value=value, remedy="correct the value")
+
+
+def has_curve(forecast: LossForecast) -> bool:
+    """Whether it says what the loss will be. (A law that this version does not know promises nothing.)"""
+    return forecast.law in _SHAPES and _needed(forecast) <= forecast.parameters.keys()
+
+
+def _needed(forecast: LossForecast) -> set[str]:
+    return {"asymptote", "scale", *_OWN[forecast.law]}
 
 
 def loss_at(forecast: LossForecast, iteration: float) -> float:
-    """The predicted loss. Raises BadInput for a law or parameter that is not known here."""
+    """The predicted loss, of one that was checked and has a curve."""
     p = forecast.parameters
-    shape = _SHAPES.get(forecast.law)
-    if shape is None:
-        raise BadInput(
-            f"unknown law {forecast.law!r}",
-            field="loss_forecast.law",
-            value=forecast.law,
-            remedy=f"one of {', '.join(_SHAPES)}",
-        )
-    try:
-        x = max(iteration - p.get("origin", 0.0), 1e-9)
-        return p["asymptote"] + p["scale"] * shape(x, p)
-    except KeyError as missing:
-        raise BadInput(
-            f"law {forecast.law} lacks its parameter {missing}",
-            field="loss_forecast.parameters",
-            remedy="as `horae profile --json` prints it under fit",
-        ) from None
+    x = max(iteration - p.get("origin", 0.0), 1e-9)
+    return p["asymptote"] + p["scale"] * _SHAPES[forecast.law](x, p)
 
 
 def forecast_of(job: Job) -> LossForecast | None:
     """The job's forecast; None with neither a fitted curve nor three points that fall."""
-    if job.loss_forecast is not None:
+    if job.loss_forecast is not None and has_curve(job.loss_forecast):
         return job.loss_forecast
     if len(job.loss) < 3:
         return None

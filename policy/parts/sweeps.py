@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import inf, isfinite
 
-from policy.model import App, BadInput, Code, Job, JobName, Reason, Snapshot
-from policy.parts.forecast import loss_at
+from policy.model import App, Code, Job, JobName, Reason, Snapshot
+from policy.parts.forecast import has_curve, loss_at
 
 HALVING = ("successive-halving", "hyperband")
 CURVES = ("curve-stopping",)
@@ -93,13 +93,10 @@ def _outclassed(app: App, jobs: Sequence[Job]) -> dict[JobName, Reason]:
     best = min(reached, key=lambda n: reached[n], default=None)
     out: dict[JobName, Reason] = {}
     for job in jobs:
-        if best is None or job.name == best or job.loss_forecast is None or job.work_left is None:
+        curve = job.loss_forecast
+        if best is None or job.name == best or curve is None or job.work_left is None or not has_curve(curve):
             continue
-        horizon = job.work.done + job.work_left
-        try:
-            hope = loss_at(job.loss_forecast, horizon)
-        except BadInput:
-            continue  # a law this version does not know promises nothing and rules nothing out
+        hope = loss_at(curve, job.work.done + job.work_left)
         if isfinite(hope) and hope > reached[best]:
             text = f"its curve cannot reach any more what job {best} of {app.name} has reached"
             out[job.name] = Reason(Code.LOST_SWEEP, text, {"forecast": hope, "best": reached[best]})

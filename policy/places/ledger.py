@@ -84,10 +84,15 @@ class Ledger:
         self._claims: dict[JobName, dict[int, int]] = {}
         if taken is not None:
             self._settle_all(snapshot.jobs, taken)
+            self._lone = {
+                job.name: self._beside_others(job, snapshot) for job in snapshot.jobs if _waits_alone(job, taken)
+            }
         for job in snapshot.jobs if taken is None else ():
             if job.allocation:
                 self._claim(job)
         for job in snapshot.jobs if taken is None and alone else ():
+            if job.work.left == 0:
+                continue  # it stays nowhere
             if beside := self._stands_alone(job):
                 self._lone[job.name] = {i: beside.get(i, 0) + g for i, g in self._claims[job.name].items()}
             for i, gpus in beside.items():
@@ -241,6 +246,15 @@ class Ledger:
         self._beside[job.name] = {i: n.free - n.claimed for i, n in nodes.items() if n.free > n.claimed}
         return self._beside[job.name]
 
+    def _beside_others(self, job: Job, snapshot: Snapshot) -> dict[int, int]:
+        """What its nodes had for it and nobody else, beside those that are there with it."""
+        room = {i: self._nodes[i].whole.gpus - self._nodes[i].whole.foreign for i in self._known(job.allocation)}
+        for other in snapshot.jobs:
+            for i, gpus in self._known(other.allocation).items() if other is not job else ():
+                if i in room:
+                    room[i] -= gpus
+        return room
+
     def _check_alone(self, job: Job) -> None:
         """What shares no node and had left its own comes back to it only if nobody else came there."""
         if job.name in self._beside or job.name not in self._lone:
@@ -276,7 +290,7 @@ class Ledger:
                 most = min(most, job.allocation.get(name, 0))
             if gpus < 1 or gpus > most or (need.per_node is not None and gpus != need.per_node):
                 raise ValueError(f"{job.name}: {gpus} GPUs on {name}, where it can have {most}")
-            if node.whole.gpu_type not in types and (job.gpu_types is None or name not in job.allocation):
+            if node.whole.gpu_type not in types and not self._stays_on(job, allocation, node.whole.gpu_type):
                 raise ValueError(f"{job.name}: cannot run on {node.whole.gpu_type} ({name})")
         if len(allocation) == 1:
             return
@@ -284,6 +298,10 @@ class Ledger:
             raise ValueError(f"{job.name}: spans GPU types, which the cluster cannot carry out")
         if self._equal(job) and len(set(allocation.values())) > 1:
             raise ValueError(f"{job.name}: unequal GPUs on its nodes, which the cluster cannot carry out")
+
+    def _stays_on(self, job: Job, allocation: Allocation, gpu_type: GpuType) -> bool:
+        """A type that was ruled out later takes nothing from a job that stays as it is and can run there."""
+        return allocation == job.allocation and (not job.throughput or gpu_type in job.throughput)
 
     def _settle_all(self, jobs: Iterable[Job], taken: Mapping[JobName, Allocation]) -> None:
         """Where a shape is not kept (told before it is seen to, `policy/places/shapes.py`), only the count matters."""
@@ -373,6 +391,11 @@ class Ledger:
                     self._enter_rack(i, node, found)
             self._by_rack = found
         return self._by_rack
+
+
+def _waits_alone(job: Job, taken: Mapping[JobName, Allocation]) -> bool:
+    """Whether it shares no node, and could come back to what it holds."""
+    return job.shape is not None and job.shape.exclusive and bool(job.allocation) and not taken.get(job.name)
 
 
 def _join(classes: Classes, state: State, i: int) -> None:

@@ -119,7 +119,7 @@ class NodeForm(Form):
     cpus: Cpus | None = Field(None, description="CPUs for our jobs; null: not a constraint")
     memory: Size | None = Field(None, description="bytes (or 64G) for our jobs; null: not a constraint")
     features: list[Name] = Field(default_factory=list, description="what jobs may ask for by name")
-    wake_s: Time = Field(0.0, description="powered down: how long a job waits there before it runs")
+    wake_s: Duration = Field(0.0, description="powered down: how long a job waits there before it runs")
     away: list[AwayForm] = Field(default_factory=list, max_length=MOST_POINTS)
 
 
@@ -363,6 +363,14 @@ class PolicyForm(Form):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
+class CarriedForm(Form):
+    """Of one job, what a decision that is being carried out changes (`policy/parts/carrying.py`)."""
+
+    from_: dict[str, AtLeastOne] = Field(alias="from")
+    to: dict[str, AtLeastOne]
+    leases: dict[str, list[Time]] = Field(default_factory=dict)
+
+
 class InstanceForm(Form):
     """One decision, fully specified."""
 
@@ -374,5 +382,8 @@ class InstanceForm(Form):
     jobs: list[JobForm] = Field(default_factory=list, max_length=MOST_ROWS)
     apps: list[AppForm] = Field(default_factory=list, description="apps with a scheduler of their own")
     history: HistoryForm = HistoryForm()
-    state: dict[str, Any] = Field(default_factory=dict, description="the policy's, as an earlier answer returned it")
+    state: dict[str, Any] = Field(
+        default_factory=dict,
+        description="of the policy named here, as an earlier answer returned it; another one begins without it",
+    )
     policy: PolicyForm | None = None

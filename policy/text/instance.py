@@ -15,6 +15,7 @@ from policy.model import (
     SCHEMA,
     App,
     Away,
+    BadInput,
     Beyond,
     Cluster,
     GpuRange,
@@ -37,14 +38,15 @@ from policy.model import (
     TypeChoice,
     Work,
 )
+from policy.parts import carrying, forecast
 from policy.text.forms import (
     MOST_ROWS,
     AwayForm,
+    CarriedForm,
     ClusterForm,
     GpusForm,
     InstanceForm,
     JobForm,
-    LossForecastForm,
     TypesForm,
 )
 from policy.text.instance_text import to_plain, to_text
@@ -83,6 +85,7 @@ def from_document(document: Document, tables: Tables | None = None) -> Snapshot:
     tenants = _tenants(form, document)
     _once((a.name for a in form.apps), "apps", document)
     _all_plain(form.state, ("state",), document)
+    _carried(form.state, document)
     _all_plain(form.policy.options if form.policy else {}, ("policy", "options"), document)
     return Snapshot(
         cluster=cluster,
@@ -121,6 +124,17 @@ def _active_apps(form: InstanceForm, document: Document) -> tuple[tuple[Seconds,
 def _all_plain(value: object, inside: Place, document: Document) -> None:
     for place, why in not_plain(value):
         raise document.bad((*inside, *place), why, remedy="use text, numbers, booleans, lists and mappings")
+
+
+def _carried(state: Mapping[str, Any], document: Document) -> None:
+    """Of a state only this is not the policy's own."""
+    place, pending = ("state", carrying.KEY), state.get(carrying.KEY, {})
+    if not isinstance(pending, dict):
+        raise document.bad(
+            place, "must be a mapping of jobs", value=pending, remedy="as an answer returned it, or none"
+        )
+    for job in pending:
+        fit(CarriedForm, document, (*place, job))
 
 
 def _away(form: AwayForm, place: tuple[str | int, ...], document: Document) -> Away:
@@ -293,7 +307,7 @@ def _job(
         memory_per_gpu=None if form.memory is None else form.memory.per_gpu,
         known=form.known,
         loss=tuple((p[0], p[1]) for p in form.loss),
-        loss_forecast=_forecast(form.loss_forecast),
+        loss_forecast=_forecast(form, place, document),
         restart_cost_s=form.restart_cost,
         shape=_shape(form, place, document),
         gpu_types=_type_choice(form.gpu_types),
@@ -321,11 +335,18 @@ def _throughput(
     return shared[form.model]
 
 
-def _forecast(form: LossForecastForm | None) -> LossForecast | None:
+def _forecast(job: JobForm, place: Place, document: Document) -> LossForecast | None:
+    form = job.loss_forecast
     if form is None:
         return None
     interval = None if form.interval is None else (form.interval[0], form.interval[1])
-    return LossForecast(form.law, form.parameters, interval)
+    found = LossForecast(form.law, form.parameters, interval)
+    try:
+        forecast.check(found)
+    except BadInput as wrong:
+        inside = (*place, *wrong.field.split("."))
+        raise document.bad(inside, wrong.message, value=wrong.value, remedy=wrong.remedy) from wrong
+    return found
 
 
 def _type_choice(form: TypesForm | None) -> TypeChoice | None:

@@ -266,24 +266,26 @@ class Form(BaseModel):
 F = TypeVar("F", bound=BaseModel)
 
 
-def fit(form: type[F], document: Document) -> F:
-    """`document` as a value of `form`; the first thing that is wrong, in the order of the text, is raised."""
+def fit(form: type[F], document: Document, at: Place = ()) -> F:
+    """What stands at a place of `document` as a value of `form`; the first thing that is wrong, in the order of the
+    text, is raised."""
     value = document.value
-    if value is None:
-        raise document.bad((), "is empty", remedy=f"it needs the keys {', '.join(_required(form))}")
+    for step in at:
+        value = value[step]
     if not isinstance(value, dict):
-        raise document.bad((), f"is {_kind(value)}, not a mapping of keys to values", value=value)
+        what = "empty" if value is None else f"{_kind(value)}, not a mapping of keys to values"
+        raise document.bad(at, f"is {what}", value=value, remedy=f"it needs the keys {', '.join(_required(form))}")
     try:
         return form.model_validate(value)
     except ValidationError as error:
         # A name for what is raised would make a circle with this frame, and keep all that was sent.
-        raise _first(document, error.errors(include_url=False)) from error
+        raise _first(document, at, error.errors(include_url=False)) from error
     except RecursionError as error:
         raise BadInput("is nested too deeply", where=document.where, remedy="flatten it") from error
 
 
-def _first(document: Document, problems: Sequence[ErrorDetails]) -> BadInput:
-    found = [_explain(document, problem) for problem in problems[:MOST_MISTAKES]]
+def _first(document: Document, at: Place, problems: Sequence[ErrorDetails]) -> BadInput:
+    found = [_explain(document, at, problem) for problem in problems[:MOST_MISTAKES]]
     first = min(found, key=lambda bad: bad.line or 0)
     if len(problems) == 1:
         return first
@@ -331,8 +333,8 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _explain(document: Document, problem: ErrorDetails) -> BadInput:
-    place: Place = tuple(step for step in problem["loc"] if step != "[key]")
+def _explain(document: Document, at: Place, problem: ErrorDetails) -> BadInput:
+    place: Place = (*at, *(step for step in problem["loc"] if step != "[key]"))
     context: Mapping[str, Any] = problem.get("ctx") or {}
     value = problem.get("input")
     kind, said = problem["type"], problem["msg"]

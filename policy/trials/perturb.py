@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.contract import Context, Entry
-from policy.decide import choose, propose
+from policy.decide import choose, its_own, propose
 from policy.model import EMPTY, BadInput, Proposal, Seconds, Snapshot
 from policy.throughput import Throughput
 from policy.trials.lies import Told, told
@@ -78,6 +78,7 @@ def perturb(
 ) -> Judgement:
     """Try every lie of `tenant`. Raises BadInput for a tenant without jobs."""
     entry, resolved = choose(snapshot, policy, options)
+    snapshot = its_own(snapshot, entry)
     names = {j.tenant for j in snapshot.jobs if j.work.left != 0}
     if tenant not in names:
         raise BadInput(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from policy.contract import Context
-from policy.decide import choose, finish, propose
+from policy.decide import choose, finish, its_own, propose
 from policy.model import EMPTY, BadInput, Decision, Job, JobName, Proposal, Seconds, Snapshot
 from policy.throughput import Throughput
 
@@ -52,7 +52,7 @@ def run(
     ran = dict.fromkeys((j.name for j in snapshot.jobs), 0)
     speeds = Throughput(snapshot.cluster)
     context = Context(speeds, seed, time_limit_s, solver)
-    now, proposal = snapshot, None
+    now, proposal = its_own(snapshot, entry), None
     for _ in range(rounds):
         if proposal is not None:
             now = after(now, proposal, quantum, speeds)

@@ -167,3 +167,31 @@ def _odd(rng: Random, job: Job) -> dict[str, dict[int, float]]:
         elif how == "falls":
             rates[8] = min(rates.values()) / 2
     return table
+
+
+def odd_holdings(seed: int) -> Snapshot:
+    """`everything`, and jobs that hold what no policy gives: GPUs of nodes that are down, of types on which they do not
+    run, parts of a gang, more than they asked for."""
+    rng, plain = Random(-seed - 3), everything(seed, 10)
+    free = {node.name: node.gpus - node.foreign for node in plain.cluster.nodes}
+    for job in plain.jobs:
+        for node, gpus in job.allocation.items():
+            free[node] -= gpus
+    return replace(plain, jobs=tuple(_oddly_held(rng, job, free) for job in plain.jobs))
+
+
+def _oddly_held(rng: Random, job: Job, free: dict[str, int]) -> Job:
+    how = rng.choice(("as it is", "as it is", "more", "less"))
+    holds = dict(job.allocation)
+    room = [node for node, gpus in free.items() if gpus > 0]
+    if how == "more" and room:
+        node = rng.choice(room)
+        gpus = rng.randint(1, free[node])
+        holds[node] = holds.get(node, 0) + gpus
+        free[node] -= gpus
+    elif how == "less" and holds:
+        node = rng.choice(sorted(holds))
+        free[node] += 1
+        holds[node] -= 1
+    holds = {node: gpus for node, gpus in holds.items() if gpus}
+    return job if holds == job.allocation else replace(job, allocation=holds, lease_until={})

@@ -1,6 +1,6 @@
 """Every policy on snapshots from seeds that nobody has looked at: what holds for all of them, checked on each.
 
-    python -m tests.policy.sweep FIRST COUNT [--policy NAME ...] [--kind everything|crowd|odd-rates]
+    python -m tests.policy.sweep FIRST COUNT [--policy NAME ...] [--kind everything|crowd|odd-rates|odd-holdings]
 
 One line a fault: the kind of snapshot, its seed, the policy, what failed. The faults that were found this way are
 mended, and their seeds stand in `test_sweep.py`.
@@ -23,9 +23,11 @@ from policy.text.answer import to_json
 from policy.text.instance import parse, to_text
 from tests.policy.carried import STAGES, at
 from tests.policy.crowds import crowd
-from tests.policy.everything import everything, leaving, odd_rates
+from tests.policy.everything import everything, leaving, odd_holdings, odd_rates
 
-KINDS: dict[str, Callable[[int], Snapshot]] = {"everything": everything, "crowd": crowd, "odd-rates": odd_rates}
+KINDS: dict[str, Callable[[int], Snapshot]] = {
+    "everything": everything, "crowd": crowd, "odd-rates": odd_rates, "odd-holdings": odd_holdings,
+}  # fmt: skip
 #: On a busy machine the wall clock would end programs that their own limits let go on.
 PATIENCE_S = 1800.0
 #: Options that take other ways through a policy, on every other seed.

@@ -34,6 +34,7 @@ NAMES = sorted(catalogue.entries())
 
 NO_LIMITS = Limits()
 TYPES = ("k80", "p100", "v100")
+CURVE = LossForecast("power", {"asymptote": 1.5, "scale": 2.0, "p": 0.5}, (0.1, 0.2))
 rates = st.floats(0.01, 1000.0, allow_nan=False).map(lambda x: round(x, 4))
 times = st.floats(0.0, 1e6, allow_nan=False).map(lambda x: round(x, 3))
 
@@ -205,7 +206,7 @@ def _jobs(
             "provenance": {t: draw(st.sampled_from(tuple(Provenance))) for t in throughput},
             "slowdown": draw(st.just(Slowdown()) | st.just(Slowdown(1.0, 1.5, 2.0))),
             "loss": tuple(draw(st.lists(st.tuples(times, times), max_size=2))),
-            "loss_forecast": draw(st.none() | st.just(LossForecast("power", {"a": 1.5}, (0.1, 0.2)))),
+            "loss_forecast": draw(st.none() | st.just(CURVE)),
             "restart_cost_s": draw(st.none() | times),
             "attained": draw(st.dictionaries(st.sampled_from(types), times, max_size=2)),
         }

@@ -230,3 +230,16 @@ def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policies"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split()[0] == "POLICY"
     assert main(["policies", "zzz"]) == exits.BAD_FILE
+
+
+@pytest.mark.parametrize("state", ["{turn: 7}", "{carrying: 7}", "{first: {one: [1]}}"])
+def test_a_state_that_nothing_goes_on_from_has_its_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, state: str
+) -> None:
+    path = tmp_path / "saved.yaml"
+    path.write_text(TEXT.replace("max-min, options: {over: job}", "gavel-max-min") + f"state: {state}\n")
+    for more in ([], ["--rounds", "2"]):
+        code, _, err = said(capsys, str(path), *more)
+        assert code == exits.BAD_FILE
+        assert f"{path}:{len(TEXT.splitlines()) + 1}: state" in err
+        assert "returned it, or none" in err

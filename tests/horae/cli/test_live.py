@@ -19,7 +19,6 @@ from textual.widgets import DataTable
 from horae.tui import parts
 from horae.tui.app import LiveApp
 from horae.tui.view import AppView, EventView, JobView, NodeView, TenantView, TrialView, View, palette
-from horae.views.jobs import fair_shares
 
 VIEW = View(
     cluster="local (3 nodes)",
@@ -273,21 +272,3 @@ def test_colours_stay_with_tenants() -> None:
     few, more = palette(["b", "a"]), palette(["a", "b", "c"])
     assert few == {k: more[k] for k in few}
     assert len(set(palette(map(str, range(8))).values())) == 8
-
-
-@given(
-    st.dictionaries(
-        st.text("abcdef", min_size=1, max_size=2), st.tuples(st.floats(0.1, 10), st.integers(0, 30)), max_size=8
-    ),
-    st.integers(0, 64),
-)
-def test_fair_shares_are_weighted_max_min(tenants: dict[str, tuple[float, int]], capacity: int) -> None:
-    weights = {t: w for t, (w, _) in tenants.items()}
-    demand = {t: float(d) for t, (_, d) in tenants.items()}
-    shares = fair_shares(float(capacity), weights, demand)
-    assert sum(shares.values()) == pytest.approx(min(capacity, sum(demand.values())), abs=1e-6)
-    for tenant, share in shares.items():
-        assert -1e-9 <= share <= demand[tenant] + 1e-6
-        if share < demand[tenant] - 1e-6:  # unsatisfied: nobody has more for its weight
-            level = share / weights[tenant]
-            assert all(shares[t] / weights[t] <= level + 1e-6 for t in shares)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from policy.decide import decide
 from policy.model import BadInput, LossForecast, Snapshot
-from policy.parts.forecast import forecast_of, iterations_left, loss_at
+from policy.parts.forecast import check, forecast_of, iterations_left, loss_at
 from policy.text.instance import parse
 
 
@@ -122,11 +122,12 @@ def test_every_law_of_the_profiler_is_known_here() -> None:
     shapes = {"s": 120.0, "t": 300.0, "p": 0.7}
     for law, k in itertools.product(LAWS, (1.0, 50.0, 4000.0)):
         parameters = {"origin": 0.0, "asymptote": 0.5, "scale": 2.0, **{n: shapes[n] for n in LAWS[law].shapes}}
+        check(LossForecast(law, parameters))
         assert loss_at(LossForecast(law, parameters), k) == pytest.approx(float(evaluate(law, parameters, k)))
 
 
 def test_a_law_that_is_unknown_or_incomplete_is_named() -> None:
-    with pytest.raises(BadInput, match="unknown law 'magic'"):
-        loss_at(LossForecast("magic", {}), 1)
+    with pytest.raises(BadInput, match="is no law"):
+        check(LossForecast("magic", {}))
     with pytest.raises(BadInput, match="lacks its parameter"):
-        loss_at(LossForecast("inverse", {"asymptote": 0.0, "scale": 1.0}), 1)
+        check(LossForecast("inverse", {"asymptote": 0.0, "scale": 1.0}))

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.gandiva_fair.homes import Site
+from policy.gandiva_fair.homes import Site, tickets_per_gpu
 from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
 from policy.gandiva_fair.parts import _Nodes, parts
 from policy.gandiva_fair.stride import Contender, advance, gang_stride, join, split_stride, stride
-from policy.gandiva_fair.tickets import fair_shares, tickets_per_gpu
 from policy.gandiva_fair.trading import price_of, trade, undone
+from policy.parts.fair_shares import fair_shares
 from tests.policy import worlds
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from policy.decide import decide
 from policy.model import Code, Snapshot
-from policy.parts.rounding import fullest
+from policy.oef.rounding import fullest
 from policy.text.answer import to_json
 from policy.text.instance import parse
 from tests.policy.rounds import play

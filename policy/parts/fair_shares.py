@@ -1,7 +1,7 @@
-"""Who is entitled to what: tenants' tickets, re-adjusted for those who cannot use their share.
+"""Who is entitled to how many GPUs, by weight, where not everybody can use its proportional part.
 
-Gandiva-fair §3.2. The re-adjustment is that of surplus fair scheduling (the paper's reference 11): a tenant whose
-proportional share exceeds its demand is given its demand, taken off the list, and the rest is divided again.
+That of surplus fair scheduling (Chandra et al., OSDI 2000, the readjustment of weights that Gandiva-fair §3.2 takes):
+who could not use its proportional part is given what it can use, taken off the list, and the rest is divided again.
 """
 
 from __future__ import annotations
@@ -32,8 +32,3 @@ def fair_shares(tickets: Mapping[str, float], demand: Mapping[str, float], gpus:
         shares[tenant] = demand.get(tenant, 0.0)
         left -= shares[tenant]
     return {t: shares[t] for t in tickets}
-
-
-def tickets_per_gpu(tickets: Mapping[str, float], requested: Mapping[str, int]) -> dict[str, float]:
-    """Eq. 1: a tenant's tickets over the GPUs that all its jobs request; 0 for a tenant without jobs."""
-    return {t: tickets[t] / requested[t] if requested.get(t) else 0.0 for t in tickets}
