@@ -458,7 +458,7 @@ def test_an_ended_job_rests_once_its_application_has_ended() -> None:
     now = record(Phase.CLEARING, outcome=JobState.CANCELLED)
     assert verbs(step(now, Facts(1.0, app(), service(), True))) == [Verb.DESTROY]
     found = step(now, Facts(1.0, None, service(state="STOPPED"), True))
-    assert verbs(found) == [Verb.DESTROY, Verb.SWEEP]
+    assert verbs(found) == [Verb.SWEEP, Verb.DESTROY]
     assert step(now, Facts(1.0, None, None, True)).record.phase is Phase.IDLE
 
 

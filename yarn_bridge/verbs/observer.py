@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from horae.port import Due, FixConfiguration, JobId, Observation, ObservedJob, PortError, TryLater
+from horae.port import Due, FixConfiguration, JobId, Never, Observation, ObservedJob, PortError, TryLater
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Node
@@ -35,6 +35,7 @@ from yarn_bridge.jobs.state_machine import (
     awaits,
     checkpoint_trouble,
     next_step,
+    out_of_patience,
     suspicious,
     workers_of,
     worn,
@@ -63,6 +64,11 @@ _NODES_S = 2.0
 _APPS_S = 0.5
 #: a stamp is milliseconds: what was written in the one in which it was read is seen by another reading, this much later
 _SETTLED_S = 1.0
+
+
+#: An owner can stop his application master, so that each question takes a whole time-out: for so many times as long
+#: nobody asks for a service again that was not answered for.
+_HUSH = 9.0
 
 
 def _least(one: Mapping[str, Gpus], other: Mapping[str, Gpus]) -> dict[str, Gpus]:
@@ -145,6 +151,7 @@ class Observer:
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._lost: frozenset[str] = frozenset()
         self._token_life = TokenLife(options, clock)
+        self._hush_s = float("-inf")  #: until when services of which nothing was heard are not asked for
         self._blind, self._back_s = (
             False,
             float("-inf"),
@@ -259,8 +266,7 @@ class Observer:
                 self.silent.pop(record.job, None)
             if step.note:
                 notes.append(f"{record.job}: {step.note}: they go")
-            if facts.unreadable:
-                notes.append(f"{record.job}: {facts.unreadable}")
+            notes += [f"{record.job}: {why}" for why in (facts.unreadable, seen.unheard) if why]
         return notes
 
     def by_silence(self, jobs: Collection[JobId]) -> list[Seen]:
@@ -438,7 +444,7 @@ class Observer:
         """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
         record = seen.record
         if seen.unread or self._clock() >= seen.again_s:
-            self._read_words(seen)
+            self._hear(seen)
         seen.application = seen.application if app is None else app.id
         runs = app is not None and app.state == "RUNNING"
         seen.began_s = (seen.began_s or self._clock()) if runs else 0.0
@@ -466,8 +472,13 @@ class Observer:
         if not self._worth_reading(seen, cheap):
             return cheap
         seen.looked_s = self._clock()
+        if record.job in self.silent and seen.looked_s < self._hush_s:
+            return replace(cheap, unreadable="its application master did not answer; it is asked again later")
         try:
             service = self._executor.read(record)
+        except Unanswered:
+            self._hush_s = self._clock() + _HUSH * (self._clock() - seen.looked_s)
+            raise
         except PortError as error:
             return replace(cheap, unreadable=error.text)
         if record.phase is Phase.FORMING and app is not None:
@@ -482,8 +493,21 @@ class Observer:
         seen.application = ""
         return replace(facts, last_words=words)
 
+    def _hear(self, seen: Seen) -> None:
+        """What its workers wrote. The owner of a folder may close it, or fill it until nobody reads through it: that
+        keeps him no GPU longer than silence does. Raises PortError, Unbelievable while that is not over."""
+        seen.unheard = ""
+        try:
+            self._read_words(seen)
+        except (FixConfiguration, Never, Unbelievable) as error:
+            if not out_of_patience(seen.record, self._clock()):
+                raise
+            seen.members = {}
+            seen.acks = {}
+            seen.unheard = str(error)
+
     def _read_words(self, seen: Seen) -> None:
-        """What its workers wrote, where that says anything in its phase. Only a reading that came through counts."""
+        """What they wrote, where that says anything in its phase. Only a reading that came through counts."""
         record = seen.record
         now_s = self._clock()
         leaves = record.phase is Phase.LEAVING
