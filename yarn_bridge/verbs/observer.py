@@ -472,7 +472,7 @@ class Observer:
         if not self._worth_reading(seen, cheap):
             return cheap
         seen.looked_s = self._clock()
-        if record.job in self.silent and seen.looked_s < self._hush_s:
+        if app is not None and record.job in self.silent and seen.looked_s < self._hush_s:
             return replace(cheap, unreadable="its application master did not answer; it is asked again later")
         try:
             service = self._executor.read(record)
