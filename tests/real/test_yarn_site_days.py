@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -78,7 +79,12 @@ def strangers(shop: Shop) -> str:  # noqa: F811
 def grows(shop: Shop, job: str, epoch: int = 2) -> None:  # noqa: F811
     """From two workers to four, in the same service or in a new one."""
     patiently(lambda: shop.port.reshape(job, shop.cluster.spread(2), epoch))
-    shop.cluster.until("it has left its shape", lambda: shop.cluster.job(job).epoch == epoch or rests(shop, job))
+
+    def is_over() -> bool:
+        seen = shop.cluster.job(job)
+        return seen.state.startable or (seen.state, seen.epoch) == (JobState.RUNNING, epoch)
+
+    wait_for("it has its shape, or was given back", is_over, 300.0)
     goes_on(shop, job)
 
 
@@ -99,14 +105,29 @@ def goes_on(shop: Shop, job: str) -> None:  # noqa: F811
 # --- nodes, queues, daemons ---
 
 
+def excluded(shop: Shop, *words: str) -> Path:  # noqa: F811
+    """n2 is decommissioned; the list that says so."""
+    lab = shop.harness.lab
+    listed: Path = lab.folder / "excluded"
+    listed.write_text("n2\n")
+    lab.settle({"yarn.resourcemanager.nodes.exclude-path": str(listed)})
+    lab.admin("rmadmin", "-refreshNodes", *words)
+    return listed
+
+
+def returns(shop: Shop, listed: Path) -> None:  # noqa: F811
+    lab = shop.harness.lab
+    listed.write_text("")
+    lab.admin("rmadmin", "-refreshNodes")
+    lab.kill("n2")  # it may be about to end by itself
+    lab.start("n2")
+    shop.cluster.until("it is back", lambda: shop.cluster.node("n2").health is Health.UP)
+
+
 @contextmanager
 def node_is_decommissioned(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
     """Gracefully: it takes nobody new, and is left by a resize."""
-    lab = shop.harness.lab
-    excluded = lab.folder / "excluded"
-    excluded.write_text("n2\n")
-    lab.settle({"yarn.resourcemanager.nodes.exclude-path": str(excluded)})
-    lab.admin("rmadmin", "-refreshNodes", "-g", "600", "-server")
+    listed = excluded(shop, "-g", "600", "-server")
     try:
         shop.cluster.until("it drains", lambda: shop.cluster.node("n2").health is Health.DRAIN)
         shop.cluster.wait_progress(job, 5)
@@ -117,33 +138,21 @@ def node_is_decommissioned(shop: Shop, job: str) -> Iterator[None]:  # noqa: F81
         shop.cluster.until("it is left", lambda: shop.cluster.job(job).epoch == 2)
         goes_on(shop, job)
         assert dict(shop.cluster.job(job).allocation) == {"n1": 2}
-        yield
     finally:
-        excluded.write_text("")
-        lab.admin("rmadmin", "-refreshNodes")
-        if lab._pid("n2") is None:
-            lab.start("n2")
-        shop.cluster.until("it is back", lambda: shop.cluster.node("n2").health is Health.UP)
+        returns(shop, listed)
+    yield
 
 
 @contextmanager
 def node_is_decommissioned_at_once(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
-    lab = shop.harness.lab
-    excluded = lab.folder / "excluded"
-    excluded.write_text("n2\n")
-    lab.settle({"yarn.resourcemanager.nodes.exclude-path": str(excluded)})
-    lab.admin("rmadmin", "-refreshNodes")
+    listed = excluded(shop)
     try:
         lost = shop.cluster.wait(job, JobState.LOST)
         assert "n2" in lost.native, lost
         assert lost.checkpoint is not None
-        yield
     finally:
-        excluded.write_text("")
-        lab.admin("rmadmin", "-refreshNodes")
-        if lab._pid("n2") is None:
-            lab.start("n2")
-        shop.cluster.until("it is back", lambda: shop.cluster.node("n2").health is Health.UP)
+        returns(shop, listed)
+    yield
 
 
 @contextmanager
@@ -210,7 +219,7 @@ def its_only_application_master_dies(shop: Shop, job: str) -> Iterator[None]:  #
         shop.cluster.until("it is gone", lambda: bool(shop.cluster.observe()) and not applications(shop, job))
         goes_on(shop, job)
         shop.cluster.wait_progress(job, 15)
-        kill_container(shop.app(job).id.replace("application", "container") + "_01_000001")
+        kill_container(master(shop, job))
         lost = shop.cluster.wait(job, JobState.LOST)
         assert "failed 1 times" in lost.native, lost
         yield
@@ -219,6 +228,11 @@ def its_only_application_master_dies(shop: Shop, job: str) -> Iterator[None]:  #
         lab.kill("resourcemanager")
         lab.start("resourcemanager")
         lab.wait_manager()
+
+
+def master(shop: Shop, job: str) -> str:  # noqa: F811
+    """The container of its application master."""
+    return shop.port.manager.attempts(shop.app(job).id)[-1].am_container
 
 
 def applications(shop: Shop, job: str) -> list[str]:  # noqa: F811
@@ -237,7 +251,7 @@ def definition_is_taken_away(shop: Shop, job: str) -> Iterator[None]:  # noqa: F
     shop.cluster.stop(job, 40.0)
     stopped = shop.cluster.wait(job, JobState.STOPPED)
     assert stopped.exit_code == 86
-    assert gpus_used(shop) == 0
+    wait_for("its GPUs are free", lambda: gpus_used(shop) == 0)
     yield
 
 
@@ -312,7 +326,7 @@ def launch_script_is_taken_away(shop: Shop, job: str) -> Iterator[None]:  # noqa
 @contextmanager
 def application_master_is_stopped(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
     """By its owner, who has the bridge ask for it beside: others' rounds go on, and he keeps nothing by it."""
-    pids = list(processes_of("/" + shop.app(job).id.replace("application", "container") + "_01_000001"))
+    pids = list(processes_of(f"/{master(shop, job)}"))
     assert pids
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)

@@ -67,7 +67,7 @@ class Facts:
     acks: Mapping[str, Ack] = field(default_factory=lambda: EMPTY)  #: by container
     lost_nodes: frozenset[str] = frozenset()
     token_life_s: float = 0.0  #: how long an HDFS token lives; 0: for ever
-    unreadable: str = ""  #: why the service could not be read, where that was tried
+    unreadable: str = ""  #: why the service could not be read, where that was tried, or what its workers wrote
     harm: str = ""  #: who pays for its application as long as that lives, however little it does
     last_words: str = ""  #: what YARN says of its application's end, where that is news
     hindered: str = ""  #: why its service could not be made, when that was tried last
@@ -231,21 +231,17 @@ def go_ahead(record: Record, told: Mapping[str, Ack]) -> Step:
 
 def _clearing(record: Record, facts: Facts) -> Step:
     service = facts.service
+    stuck = facts.unreadable != "" and facts.now_s - record.since_s > MARGIN_S
+    gone = (service is None or service.ended) if facts.service_read else stuck
+    if gone and facts.app is None:  # a definition that cannot be read holds nothing
+        return Step(_cleared(record, facts), (_SWEEP, _DESTROY))
     if not facts.service_read:
         # Nobody answers for it any more: what its application holds is freed all the same.
-        stuck = facts.unreadable and facts.now_s - record.since_s > MARGIN_S
-        if stuck and facts.app is None:  # a definition that cannot be read holds nothing
-            return Step(_cleared(record, facts), (_SWEEP, _DESTROY))
-        return Step(record, (_DESTROY,)) if stuck else Step(record)
-    if facts.app is None and (service is None or service.ended):
-        return Step(_cleared(record, facts), (_SWEEP, _DESTROY) if record.outcome.ended else (_SWEEP,))
-    if record.outcome.ended or service is None:  # its owner may have taken the definition away: it cannot be flexed
-        return Step(record, (_DESTROY,))
-    if service.ended:
-        return Step(record)
-    if record.anew:
-        # Its application master does not withdraw what it has asked for, not even when it is flexed to nothing: YARN
-        # reserves GPUs for that, and they are nobody's for as long as the application lives.
+        return Step(record, (_DESTROY,) if stuck else ())
+    if service is None or record.outcome.ended or record.anew:
+        # Without its definition, which its owner may have taken away, it cannot be flexed. And an application master
+        # does not withdraw what it has asked for, not even when it is flexed to nothing: YARN reserves GPUs for that,
+        # and they are nobody's for as long as the application lives.
         return Step(record, (_DESTROY,))
     nothing = dict.fromkeys((name for _, name in record.components), 0)
     if service.components and service.counts != nothing:
@@ -265,11 +261,16 @@ def _idle(record: Record, facts: Facts) -> Step:
     if facts.app is None or not facts.service_read or not record.granted:
         return Step(record)
     service = facts.service
-    if record.outcome.ended or service is None or worn(facts, RENEW_WHEN_MOVED):
+    if service is None or _is_over(record, facts):
         return Step(record, (_DESTROY,))
-    if service is not None and service.components and service.flexible and any(service.counts.values()):
+    if service.components and service.flexible and any(service.counts.values()):
         return Step(record, (Action(Verb.FLEX, dict.fromkeys(service.counts, 0)),))
     return Step(record)
+
+
+def _is_over(record: Record, facts: Facts) -> bool:
+    """Whether a job that waits needs its application no more."""
+    return record.outcome.ended or worn(facts, RENEW_WHEN_MOVED) != ""
 
 
 def _by_itself(record: Record, facts: Facts) -> Step:

@@ -266,7 +266,8 @@ class Observer:
                 self.silent.pop(record.job, None)
             if step.note:
                 notes.append(f"{record.job}: {step.note}: they go")
-            notes += [f"{record.job}: {why}" for why in (facts.unreadable, seen.unheard) if why]
+            if facts.unreadable:
+                notes.append(f"{record.job}: {facts.unreadable}")
         return notes
 
     def by_silence(self, jobs: Collection[JobId]) -> list[Seen]:
@@ -360,14 +361,9 @@ class Observer:
 
     def read_nodes(self) -> list[NodeReport]:
         reports = self._manager.nodes()
-        for each in reports:
-            if each.gpus and each.state == "RUNNING":
-                self._known_gpus[each.host] = each.gpus
-        told = {
-            each.attributes.get(HOST_ATTRIBUTE) == each.host
-            for each in reports
-            if each.gpus and each.state == "RUNNING"
-        }
+        up = [each for each in reports if each.gpus and each.state == "RUNNING"]
+        self._known_gpus |= {each.host: each.gpus for each in up}
+        told = {each.attributes.get(HOST_ATTRIBUTE) == each.host for each in up}
         if len(told) == 1:  # a node alone that does not tell its name any more, or not yet, is left out
             self._named = told.pop()
         return reports
@@ -460,6 +456,7 @@ class Observer:
             seen.acks,
             self._lost,
             life_s,
+            unreadable=seen.unheard,
             harm=harm,
             hindered=seen.hindered,
             began_s=max(seen.began_s, self._back_s),
@@ -469,8 +466,12 @@ class Observer:
             seen.came = arrived(record, app, None, seen.came)
         if _lost_its_master(seen, app):
             return self._without_master(seen, cheap)
-        if not self._worth_reading(seen, cheap):
-            return cheap
+        return self._with_service(seen, cheap) if self._worth_reading(seen, cheap) else cheap
+
+    def _with_service(self, seen: Seen, cheap: Facts) -> Facts:
+        """The dearest read there is, which its owner can make last as long as nobody answers at all."""
+        record = seen.record
+        app = cheap.app
         seen.looked_s = self._clock()
         if app is not None and record.job in self.silent and seen.looked_s < self._hush_s:
             return replace(cheap, unreadable="its application master did not answer; it is asked again later")
