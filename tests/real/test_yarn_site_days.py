@@ -374,7 +374,9 @@ def test_what_happens_around_a_job_that_runs(shop: Shop, day: str) -> None:  # n
         assert shop.cluster.wait(job, JobState.STOPPED).exit_code == 86
     assert not shop.port.manager.app(theirs).ended, "a stranger's application was ended"
     starts, steps = shop.cluster.starts(job), shop.cluster.steps(job)
-    assert set(range(1, steps[-1] + 1)) <= set(steps), "steps are lost"
+    # Of a worker that is killed, what it printed in its last second is not copied; it goes on from what it had saved.
+    unseen = set(range(1, steps[-1] + 1)) - set(steps)
+    assert all(any(each - 100 < step <= each for each in [one.step for one in starts]) for step in unseen), unseen
     assert [each.epoch for each in starts] == sorted({each.epoch for each in starts}), "a start was doubled"
     shop.cluster.cancel(job)
     shop.cluster.wait(job, JobState.CANCELLED)

@@ -296,9 +296,11 @@ class Observer:
 
     def check_master(self, granted: Record) -> None:
         """Raises TryLater where its application master would have no room beside its workers."""
-        known = [(granted if each.record.job == granted.job else each.record, each.spec) for each in self.jobs.values()]
-        live = [each for each in known if not each[0].released]
-        self.masters.check(granted.job, held_by(live, self._options, self.least_mib), self.limits.master)
+        known = [(granted if each.record.job == granted.job else each.record, each) for each in self.jobs.values()]
+        live = [(record, seen) for record, seen in known if not record.released]
+        begin = sum(record.phase is Phase.FORMING and not self.lives(seen) for record, seen in live)
+        held = held_by([(record, seen.spec) for record, seen in live], self._options, self.least_mib)
+        self.masters.check(granted.job, held, self.limits.master, begin)
 
     def worker_of(self, spec: JobSpec) -> Held:
         """What YARN gives one worker of this job."""

@@ -79,7 +79,7 @@ class Steps:
         if not self._observer.lives(seen):
             seen.application = ""  # what became of that one says nothing of this grant
             self._observer.check_master(granted)
-        elif not record.granted and record.runtime == SERVICES:
+        elif not record.granted:
             text = f"{record.job}: {record.owner} has an application {record.service} already, which Horae did not make"
             raise FixConfiguration(f"{text} ({seen.application})", f"yarn application -kill {seen.application}")
         self.put(seen, granted, aloud=True)
