@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import requests
 
 from horae.port import FixConfiguration, JobState, PortError, TryLater, attend
 from policy.model import Health
@@ -287,19 +288,25 @@ def folder_is_closed(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
     yield
 
 
+def snapshot(shop: Shop, method: str, folder: str, operation: str) -> None:  # noqa: F811
+    query = {"op": operation, "snapshotname": "before", "user.name": ADMIN}
+    url = f"{shop.harness.lab.facts()['webhdfs']}/webhdfs/v1{folder}"
+    requests.request(method, url, params=query, timeout=60).raise_for_status()
+
+
 @contextmanager
 def folders_have_snapshots(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
     lab = shop.harness.lab
     roots = (str(shop.harness.options["folder"]), f"/user/{ANN}")
     for root in roots:
         lab.admin("dfsadmin", "-allowSnapshot", root)
-        lab._change(root, "CREATESNAPSHOT", snapshotname="before")
+        snapshot(shop, "PUT", root, "CREATESNAPSHOT")
     grows(shop, job)
     shop.cluster.stop(job, 40.0)
     assert shop.cluster.wait(job, JobState.STOPPED).exit_code == 86
     yield
     for root in roots:
-        lab._change(root, "DELETESNAPSHOT", snapshotname="before")
+        snapshot(shop, "DELETE", root, "DELETESNAPSHOT")
         lab.admin("dfsadmin", "-disallowSnapshot", root)
 
 

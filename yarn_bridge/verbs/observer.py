@@ -67,8 +67,9 @@ _SETTLED_S = 1.0
 
 
 #: An owner can stop his application master, so that each question takes a whole time-out: for so many times as long
-#: nobody asks for a service again that was not answered for.
-_HUSH = 9.0
+#: nobody asks for a service again that was not answered for. Once in so many seconds it may be the ResourceManager that
+#: was slow, and is asked again after as long as it took.
+_HUSH, _FORGIVEN_S = 9.0, 600.0
 
 
 def _least(one: Mapping[str, Gpus], other: Mapping[str, Gpus]) -> dict[str, Gpus]:
@@ -480,7 +481,9 @@ class Observer:
         try:
             service = self._executor.read(record)
         except Unanswered:
-            self._hush_s = self._clock() + _HUSH * (self._clock() - seen.looked_s)
+            now_s = self._clock()
+            times = _HUSH if now_s < self._hush_s + _FORGIVEN_S else 1.0
+            self._hush_s = now_s + times * (now_s - seen.looked_s)
             raise
         except PortError as error:
             return replace(cheap, unreadable=error.text)
