@@ -324,7 +324,9 @@ def launch_script_is_taken_away(shop: Shop, job: str) -> Iterator[None]:  # noqa
     shop.cluster.start(job, shop.cluster.spread(1), 2)
     wait_for("it is given up", lambda: rests(shop, job), 300.0)
     seen = shop.cluster.observe()
-    print(shop.cluster.job(job), seen.notes)
+    blocked = shop.cluster.job(job).blocked
+    assert blocked is not None
+    assert "launch.sh" in blocked.text, blocked
     assert [node.foreign for node in seen.nodes] == [0, 0, 0], seen.notes
     hdfs(shop).write(path, script)
     yield
@@ -345,7 +347,6 @@ def application_master_is_stopped(shop: Shop, job: str) -> Iterator[None]:  # no
         shop.cluster.observe()
         took_s.append(time.monotonic() - began_s)
         time.sleep(1.0)
-    print("looks beside a stopped application master took", took_s)
     assert sum(each > 10.0 for each in took_s) <= 1, took_s
     shop.cluster.stop(job, 40.0)
     assert shop.cluster.wait(job, JobState.STOPPED).exit_code == 86

@@ -76,10 +76,28 @@ def test_a_service_that_its_owner_made_under_the_name_of_a_job_is_left_alone(sit
     assert site.look().state is JobState.QUEUED
     with pytest.raises(FixConfiguration, match="which Horae did not make"):
         site.port.start("job", {"n2": 1}, 1)
+    assert site.yarn.services == before
+    site.yarn.services.clear()
+    site.yarn.failed = "Application application_1 was killed by user alice at 10.0.0.1"
+    assert site.look().state is JobState.QUEUED, "he ended that, and not the job"
+    site.yarn.services |= before
     site.port.cancel("job")
     assert site.look().state is JobState.CANCELLED
     assert site.yarn.services == before
     assert site.calls["kill"] == 0
+
+
+def test_why_a_service_cannot_be_made_is_said_of_a_file_that_is_gone_too(site: Site) -> None:
+    """Its owner took the script away that its workers run."""
+    site.yarn.refuse = Gone("creating the service h-job-0: File does not exist: /hdfs/jobs/job/launch.sh (HTTP 400)")
+    site.port.submit("job", ALICE)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.now_s += 130.0
+    seen = site.look()
+    assert not seen.state.holds
+    assert seen.blocked is not None
+    assert "its service does not run: creating the service" in seen.blocked.text
 
 
 # --- the job's folder ---

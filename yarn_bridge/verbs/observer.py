@@ -86,7 +86,8 @@ def _lost_its_master(seen: Seen, app: App | None) -> bool:
     """Whether it waits, and had an application before that it could have kept."""
     record = seen.record
     waits = record.phase is Phase.IDLE and not record.outcome.ended
-    return waits and app is None and record.runtime == SERVICES and seen.application != ""
+    had = record.granted > 0 and seen.application != ""  # before its first grant there was none of ours
+    return waits and had and app is None and record.runtime == SERVICES
 
 
 def _needs_master(record: Record, has_one: bool) -> bool:

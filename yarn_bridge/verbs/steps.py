@@ -133,7 +133,7 @@ class Steps:
         try:
             lives = seen.application if self._observer.lives(seen) else ""
             self._executor.do(seen.record, seen.spec, action, lives)
-        except TryLater as error:
+        except PortError as error:
             seen.hindered = error.text if makes else seen.hindered
             raise
         seen.hindered = "" if makes else seen.hindered
