@@ -158,7 +158,7 @@ class YarnCluster:
                 raise Never(f"{job}: {why}; {_LARGER}")
             self.files.prepare()
             now_s, each = self._clock(), spec.gpus_a_worker
-            record = Record(job, owner, shapes.service_name(job), now_s, since_s=now_s, each=each)
+            record = Record(job, owner, self.files.service_name(job), now_s, since_s=now_s, each=each)
             if each == 0:
                 anywhere = shapes.components_for((), exact=False)
                 record = replace(record, count=spec.workers or 1, components=anywhere)

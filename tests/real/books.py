@@ -125,7 +125,8 @@ def faults(manager: ResourceManager, jobs: Sequence[ObservedJob] = ()) -> list[s
     for job in jobs:
         if job.state.holds and job.state is not JobState.RUNNING:
             continue
-        mine = [each for each in apps if each.name.partition("/")[0] == service_name(job.id)]
+        stem = _stem(service_name(job.id))
+        mine = [each for each in apps if _stem(each.name.partition("/")[0]) == stem]
         found += [
             f"{job.id} is {job.state} and {each.id} waits: {each.account}"
             for each in mine
@@ -135,6 +136,11 @@ def faults(manager: ResourceManager, jobs: Sequence[ObservedJob] = ()) -> list[s
         if held != sum(job.allocation.values()):
             found.append(f"{job.id} is {job.state} with {dict(job.allocation)}, its applications hold {held} GPUs")
     return found
+
+
+def _stem(service: str) -> str:
+    """Its name without what tells bridges apart."""
+    return service.rpartition("-")[0]
 
 
 def told(manager: ResourceManager, jobs: Callable[[], Sequence[ObservedJob]] = tuple, *, empty: bool = False) -> str:

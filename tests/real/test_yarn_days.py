@@ -25,7 +25,6 @@ from tests.real.hadoop import (
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.services import definition_path
-from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 from yarn_bridge.options import parse_options
 
@@ -94,7 +93,7 @@ def test_one_job_through_many_deaths(cluster: Driver, harness: YarnHarness) -> N
 
 def leads_both_ways(harness: YarnHarness, port: YarnCluster, job: ObservedJob) -> None:
     """A job says where the ResourceManager's page of it is; that page and YARN's own account of it name the job."""
-    name = service_name(job.id)
+    name = port.files.service_name(job.id)
     page = job.native.partition(", ")[2]
     assert page.startswith(str(harness.lab.facts()["resource_manager"][0]))
     found = requests.get(page, params={"user.name": "root"}, timeout=60)

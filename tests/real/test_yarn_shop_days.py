@@ -26,7 +26,6 @@ from tests.real.hadoop import (
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.records import App
 from yarn_bridge.clients.resource_manager import QueueEdits
-from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.jobs.state_machine import OUTLIVED
 from yarn_bridge.lab.private import PrivateHadoop
 
@@ -49,11 +48,14 @@ class Shop:
     cluster: Driver
     port: YarnCluster
 
+    def service(self, job: str) -> str:
+        return self.port.files.service_name(job)
+
     def app(self, job: str) -> App:
         (found,) = [
             each
             for each in patiently(lambda: self.port.manager.apps(states=books.ALIVE))
-            if each.name == service_name(job)
+            if each.name == self.service(job)
         ]
         return found
 
@@ -62,7 +64,7 @@ class Shop:
         self.port.manager.http.ask("PUT", path, owner=who, json=body).check(f"{what} of {job}")
 
     def flex(self, job: str, **counts: int) -> None:
-        self.port.services.flex(service_name(job), OWNER, counts)
+        self.port.services.flex(self.service(job), OWNER, counts)
 
     def component(self, job: str, node: str) -> str:
         record = self.port.files.record(job)
@@ -118,10 +120,10 @@ DEEDS: dict[str, tuple[Callable[[Shop, str], object], Callable[[Shop, str, list[
         lambda shop, job: shop.flex(job, **{shop.component(job, "n2"): 0}), is_lost,
     ),
     "its owner stops its service": (
-        lambda shop, job: shop.port.services.stop(service_name(job), OWNER), is_cancelled,
+        lambda shop, job: shop.port.services.stop(shop.service(job), OWNER), is_cancelled,
     ),
     "its owner destroys its service": (
-        lambda shop, job: shop.port.services.destroy(service_name(job), OWNER), is_cancelled,
+        lambda shop, job: shop.port.services.destroy(shop.service(job), OWNER), is_cancelled,
     ),
     "an administrator gives it a lifetime": (
         lambda shop, job: shop.change(

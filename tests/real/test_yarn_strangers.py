@@ -22,7 +22,6 @@ from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.queues import Queue, queues
 from yarn_bridge.clients.resource_manager import QueueEdits
-from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import SLICES, parse_options
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND, root_tag
@@ -56,13 +55,13 @@ def submitted(port: YarnCluster, name: str, kind: str, *tags: str) -> str:
 def test_names_and_tags_that_look_like_ours_are_left_alone(harness: YarnHarness, tmp_path: Path) -> None:
     cluster, port = Driver(harness), bridge(harness)
     slices = YarnHarness(harness.lab, tmp_path, SLICES)
-    theirs, service = bridge(slices), service_name("job")
+    theirs, service = bridge(slices), port.files.service_name("job")
     strange = [submitted(port, 'it\'s "quoted" ünï\u202e\n<b>\x1b[31m', "YARN")]
     for root in (root_tag(port.files.jobs), root_tag(theirs.files.jobs)):
         strange += [
             submitted(port, service, "yarn-service", root, service),
             submitted(port, f"{service}/n1/4", SLICE_KIND, root, service),
-            submitted(port, f"{service_name('gone')}/n2/2", SLICE_KIND, root),
+            submitted(port, f"{port.files.service_name('gone')}/n2/2", SLICE_KIND, root),
             submitted(port, f"{service}/n1/{'9' * 40}", SLICE_KIND, root, service),
         ]
     theirs.submit("job", slices.spec("job", Behaviour.TRAINS))
@@ -153,7 +152,7 @@ def test_a_manager_that_goes_in_the_middle_of_a_submission(
     harness.lab.wait_manager()
     cluster.wait("cut", JobState.RUNNING)
     living = port.manager.apps(kinds=("yarn-service",), states=("ACCEPTED", "RUNNING"))
-    assert [each.name for each in living] == [service_name("cut")]
+    assert [each.name for each in living] == [port.files.service_name("cut")]
     cluster.wait_progress("cut", 3)
 
 

@@ -86,15 +86,23 @@ def trains_on(cluster: Driver, harness: YarnHarness, job: str) -> None:
     """By its log and its checkpoints in HDFS: the ResourceManager is not asked."""
     port = harness.port
     assert isinstance(port, YarnCluster)
-    spec = harness.spec(job, Behaviour.TRAINS)
+    record, spec = port.files.record(job), harness.spec(job, Behaviour.TRAINS)
+    assert record is not None
 
     def saved() -> float:
-        mark = port.files.newest(spec, "horae")
+        mark = port.files.newest(record, spec)
         return mark[1] if mark else -1.0
 
     steps, newest = len(cluster.steps(job)), saved()
     wait_for("it trains on", lambda: len(cluster.steps(job)) > steps + 10, 120.0)
     wait_for("it checkpoints", lambda: saved() > newest, 120.0)
+
+
+def told_by(port: YarnCluster, job: str) -> set[str]:
+    """Workers whose end is in HDFS."""
+    record = port.files.record(job)
+    assert record is not None
+    return set(port.files.acks(record))
 
 
 def gpus_used(port: YarnCluster) -> int:
@@ -181,7 +189,7 @@ def test_a_manager_that_gives_up_in_the_middle_of_a_resize(cluster: Driver, harn
 
     # The resize is asked for all the same: the gang leaves at a checkpoint, and waits at the gate.
     port.reshape(job, shape, 2)
-    wait_for("its workers have left", lambda: set(kept) <= set(port.files.acks(job)), 120.0)
+    wait_for("its workers have left", lambda: set(kept) <= told_by(port, job), 120.0)
 
     # It is started again while ZooKeeper is away: it answers, and there is nothing in it. No job is lost by that.
     lab.settle(_PATIENT)
@@ -239,7 +247,7 @@ def test_a_manager_that_nobody_elects(cluster: Driver, harness: Impatient) -> No
         attend(port)
     trains_on(cluster, harness, job)
     port.reshape(job, shape, 2)
-    wait_for("its workers have left", lambda: set(kept) <= set(port.files.acks(job)), 120.0)
+    wait_for("its workers have left", lambda: set(kept) <= told_by(port, job), 120.0)
     lab.start("zookeeper")
     wait_for("it is elected", lambda: port.manager.info().ha_state == "ACTIVE", 180.0)
     is_resized(cluster, harness, job, kept)

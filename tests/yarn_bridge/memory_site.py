@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
-from horae.port import JobState, PortError, TryLater, attend
+from horae.port import FixConfiguration, JobState, PortError, TryLater, attend
 from horae.spec import JobSpec
 from policy.model import Allocation, GpuRange
 from yarn_bridge.adapter import YarnCluster
@@ -34,6 +34,7 @@ class MemoryHdfs:
         self.owners, self.user, self.folders = dict[str, str](), "horae", set[str]()
         self.writes_left: int | None = None  #: so many writes succeed
         self.hidden = ""  #: no DataNode has the files whose paths hold this
+        self.closed = ""  #: only who owns what is below this path may look at it
         self.mode, self.modes = "644", dict[str, str]()  #: of files; of folders that differ
 
     def as_user(self, owner: str) -> MemoryHdfs:
@@ -61,6 +62,7 @@ class MemoryHdfs:
 
     def entries(self, path: str) -> list[Status]:
         self._call("entries")
+        self._check_rights(path)
         found = {}
         for name in self.files:
             if name.startswith(path + "/"):
@@ -80,6 +82,7 @@ class MemoryHdfs:
         self._call("read")
         if self.hidden and self.hidden in path:
             raise TryLater(f"reading {path} in HDFS: no DataNode answers")
+        self._check_rights(path)
         data = self.files.get(path)
         return None if data is None else data[offset : None if limit is None else offset + limit]
 
@@ -127,6 +130,10 @@ class MemoryHdfs:
         self.clock += 1.0
         self.times[path] = self.times[posixpath.dirname(path)] = self.clock
 
+    def _check_rights(self, path: str) -> None:
+        if self.closed and path.startswith(f"{self.closed}/") and self.user != self.owners.get(self.closed):
+            raise FixConfiguration(f"reading {path} in HDFS: Permission denied: user={self.user}", "let it in")
+
     def _call(self, name: str) -> None:
         self.calls[name] += 1
         if name == "write" and self.writes_left is not None:
@@ -165,6 +172,8 @@ class MemoryYarn:
         self.hdfs = hdfs
         self.hosts = ["n1", "n2"]
         self.away = False  #: no application master answers
+        self.undefined = False  #: the definitions of services are gone from HDFS, whatever of them lives
+        self.garbage = ""  #: what stands there instead, in the words of who tried to read it
         self.hung = ""  #: the application that the ResourceManager cannot end now
         self.ha_state, self.app_state, self.diagnostics = "ACTIVE", "RUNNING", ""
         self.am_node = ""  #: where application masters have their containers; told of those that run, too
@@ -263,7 +272,8 @@ class MemoryYarn:
         self.calls["kill"] += 1
         if app == self.hung:
             raise Unanswered("ResourceManager at rm:8088 did not answer within 35 s")
-        self.services = {name: each for name, each in self.services.items() if each.app != app or not self.away}
+        stays = not (self.away or self.undefined or self.garbage)
+        self.services = {name: each for name, each in self.services.items() if each.app != app or stays}
         return True
 
     # Services
@@ -272,6 +282,10 @@ class MemoryYarn:
         self.calls["service"] += 1
         if self.away and name in self.services:
             raise TryLater("reading the service: its application master does not answer")
+        if self.garbage:
+            raise TryLater(f"reading the service {name}: {self.garbage} (HTTP 500)")
+        if self.undefined:
+            return None
         if self.half_a_definition in self.hdfs.files:
             raise TryLater("reading the service: No content to map due to end-of-input (HTTP 500)")
         return self.services.get(name)

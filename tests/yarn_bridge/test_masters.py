@@ -131,6 +131,17 @@ def test_a_gang_that_would_leave_its_application_master_no_room_waits_for_anothe
     assert tight.look().state is JobState.RUNNING
 
 
+def test_two_jobs_of_one_round_leave_room_for_two_application_masters(tight: Site) -> None:
+    tight.port._observer.limits.master = Held(0, 1, 4096)
+    for name in ("job", "next"):
+        tight.port.submit(name, SPEC)
+    attend(tight.port)
+    tight.port.start("job", {"n1": 3}, 1)
+    with pytest.raises(TryLater, match="no node would have room for its application master"):
+        tight.port.start("next", {"n2": 2}, 1)
+    tight.port.start("next", {"n2": 1}, 1)
+
+
 def test_a_node_that_yarn_keeps_for_somebody_elses_container_is_not_offered(tight: Site) -> None:
     """Its free GPUs go to nobody, and neither does its room for an application master."""
     tight.yarn.tree, tight.yarn.keeps = tight.yarn.scheduler(), {"application_9": frozenset({"n1"})}

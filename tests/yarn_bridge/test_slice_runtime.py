@@ -283,7 +283,7 @@ def test_slices_of_no_job_are_ended_and_those_of_another_bridge_are_not(site: Sl
     running(site, {"n1": 1})
     site.port.submit("gone", replace(SPEC, name="gone"))
     site.hdfs.delete("/hdfs/jobs/gone")
-    service, gone = shapes.service_name("job"), shapes.service_name("gone")
+    service, gone = site.port.files.service_name("job"), site.port.files.service_name("gone")
     strange = {
         "application_7_0101": app(101, f"{gone}/n2/2", id="application_7_0101"),
         "application_7_0104": app(104, f"{gone}/n2/2", id="application_7_0104", user="mallory"),
@@ -305,7 +305,7 @@ def test_slices_of_no_job_are_ended_and_those_of_another_bridge_are_not(site: Sl
 
 def test_what_an_idle_job_holds_is_taken_back(site: SliceSite) -> None:
     site.port.submit("job", SPEC)
-    service = shapes.service_name("job")
+    service = site.port.files.service_name("job")
     site.manager.listed["application_7_0009"] = app(
         9, f"{service}/n2/2", id="application_7_0009", tags=(ROOT, service), state="ACCEPTED"
     )

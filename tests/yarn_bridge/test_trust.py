@@ -152,7 +152,7 @@ def test_a_member_of_one_job_says_nothing_about_anothers(site: Site) -> None:
     site.look("evil")
     site.port.start("job", {"n1": 1}, 1)
     site.look()
-    service = site.yarn.services[service_name("job")]
+    service = site.yarn.services[site.port.files.service_name("job")]
     (container,) = [each.container for part in service.components.values() for each in part.instances]
     site.tell(f"members/{container}", {"host": "of-alice", "port": 21000})
     assert site.look().state is JobState.RUNNING
@@ -208,7 +208,7 @@ def test_one_jobs_documents_keep_nobody_else_from_running(site: Site, data: byte
     site.look()
     for service in site.yarn.services.values():
         (container,) = [each.container for part in service.components.values() for each in part.instances]
-        job = "job" if service.name == service_name("job") else "other"
+        job = "job" if service.name == site.port.files.service_name("job") else "other"
         site.tell(f"members/{container}", {"host": "h", "port": 1}, job)
         if job == "job":
             for path in (f"members/{container}", f"acks/{container}", "gate", "log/²", "log/00000001"):

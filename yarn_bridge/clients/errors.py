@@ -54,22 +54,23 @@ class Refusal:
         return Never(said)
 
 
-#: pattern over "Exception: message" -> what the caller does next, and for FixConfiguration the remedy
+#: Pattern over "Exception: message" -> what the caller does next, and for FixConfiguration the remedy. A message holds
+#: names and paths that somebody chose: a class is one by its colon, and words have a blank, which no job's id has.
 _MEANINGS: tuple[tuple[str, Any, str], ...] = (
     (r"is not allowed to impersonate", FixConfiguration,
      "set hadoop.proxyuser.BRIDGE.hosts and .users (or .groups) in core-site.xml of ResourceManager and NameNode"),
     (r"XAttrs has been disabled", FixConfiguration,
      "set dfs.namenode.xattrs.enabled to true, its default, in the NameNode's hdfs-site.xml: documents are kept so"),
-    (r"safe ?mode", TryLater, ""),
-    (r"StandbyException|RetriableException|not yet (?:active|initialized)|any (?:active|valid) RM", TryLater, ""),
-    (r"(?:NSQuota|DSQuota|Quota)ExceededException|quota .*exceeded|exceeds? .*quota", FixConfiguration,
+    (r"SafeModeException:|in safe ?mode", TryLater, ""),
+    (r"(?:Standby|Retriable)Exception:|not yet (?:active|initialized)|any (?:active|valid) RM", TryLater, ""),
+    (r"QuotaExceededException:|quota .*exceeded|exceeds? .*quota", FixConfiguration,
      "raise the folder's quota (hdfs dfsadmin -setSpaceQuota / -setQuota) or remove old files there"),
     (r"XAttr is too big", FixConfiguration,
      "raise dfs.namenode.fs-limits.max-xattr-size (32768 at most) in hdfs-site.xml of the NameNodes"),
     (r"could only be (?:written|replicated) to 0|There are 0 datanode", TryLater, ""),
     # A file that is being written to, or whose DataNode is away for the moment.
     (r"Cannot obtain block length|Could not obtain (?:the last )?block|BlockMissingException", TryLater, ""),
-    (r"InvalidToken|token .*(?:expired|can't be found)", FixConfiguration,
+    (r"InvalidToken:|token .*(?:expired|can't be found)", FixConfiguration,
      "the delegation token is over: get a new one"),
     (r"GSSException|Kerberos server principal|kerberos principal|No principal specified", FixConfiguration,
      "see the Kerberos part of the YARN site guide: the owner's service principal and keytab"),
@@ -78,8 +79,8 @@ _MEANINGS: tuple[tuple[str, Any, str], ...] = (
     (r"because it (?:already exists|is still running)", TryLater, ""),
     (r"is already taken", Exists, ""),
     (r"File does not exist: \S*/\.yarn/services/", Gone, ""),
-    (r"Services? \S+ not found|Service \S+ doesn't exist|app with id: \S+ not found|NotFoundException", Gone, ""),
-    (r"FileNotFoundException|File does not exist", Gone, ""),
+    (r"Services? \S+ not found|Service \S+ doesn't exist|app with id: \S+ not found|NotFoundException:", Gone, ""),
+    (r"File does not exist", Gone, ""),
     (r"(?:Connection|failed on connection).*(?:refused|exception)|Call From .* failed|NoNodeException|"
      r"KeeperErrorCode|ConnectionLoss", TryLater, ""),
     (r"Permission denied: user=\S+ access=WRITE, inode=\"/user\"", FixConfiguration,

@@ -62,9 +62,10 @@ class MasterRoom:
             f"{text}: {gpus} of its free GPUs cannot be used" if gpus else "",
         )
 
-    def check(self, job: str, held: Mapping[str, Held], master: Held) -> None:
-        """Raises TryLater where no node would have room for it. `held`: with what the job is about to get."""
-        if not self._elsewhere and not self._hosts(held, master):
+    def check(self, job: str, held: Mapping[str, Held], master: Held, begin: int = 1) -> None:
+        """Raises TryLater where no node would have room for it. `held`: with what the job is about to get; `begin`:
+        how many masters have no place yet, with this one."""
+        if not self._elsewhere and sum(_masters(node, held, master) for node in self._hosts(held, master)) < begin:
             text = f"no node would have room for its application master ({master.memory_mib} MB) beside its workers"
             raise TryLater(f"{job}: {text}", retry_after_s=_AGAIN_S)
 
@@ -72,7 +73,7 @@ class MasterRoom:
         return [
             node
             for node in self._nodes
-            if node.name in self._where and node.health is Health.UP and _left(node, held, master) is not None
+            if node.name in self._where and node.health is Health.UP and _masters(node, held, master) > 0
         ]
 
 
@@ -81,11 +82,10 @@ def cost(node: Node, held: Mapping[str, Held], master: Held, size: Amounts) -> G
     return _possible(node, held, size) - _possible(_without(node, master), held, size)
 
 
-def _left(node: Node, held: Mapping[str, Held], master: Held) -> dict[str, int] | None:
-    """What is free beside it; None where there is no room."""
+def _masters(node: Node, held: Mapping[str, Held], master: Held) -> int:
+    """How many there is room for."""
     ours = held.get(node.name, Held())
-    left = {what: there(node, what) - amount(ours, what) - amount(master, what) for what in _BULK}
-    return left if min(left.values()) >= 0 else None
+    return min((there(node, what) - amount(ours, what)) // max(amount(master, what), 1) for what in _BULK)
 
 
 def _without(node: Node, master: Held) -> Node:

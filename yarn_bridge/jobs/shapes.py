@@ -45,10 +45,12 @@ ARTIFACTS = ("DOCKER", "TARBALL")
 _MASTER, MASTERS = "yarn.service.am-resource.", "every service's application master has the size that the cluster says"
 
 
-def service_name(job: JobId) -> str:
-    """Lower-case, unique for each job id."""
+def service_name(job: JobId, root: str = "") -> str:
+    """Lower-case, unique for each job id and each bridge: every journal numbers its jobs from 1, and a YARN may have
+    several. `root`: of the bridge's folders; "": as the version before named them, whatever their bridge."""
     slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")[:40]
-    return f"h-{slug}-{hashlib.sha256(job.encode()).hexdigest()[:8]}".replace("--", "-")
+    told = f"{root} {job}" if root else job
+    return f"h-{slug}-{hashlib.sha256(told.encode()).hexdigest()[:8]}".replace("--", "-")
 
 
 def check(job: JobId, spec: JobSpec) -> None:

@@ -67,7 +67,7 @@ class Facts:
     acks: Mapping[str, Ack] = field(default_factory=lambda: EMPTY)  #: by container
     lost_nodes: frozenset[str] = frozenset()
     token_life_s: float = 0.0  #: how long an HDFS token lives; 0: for ever
-    unreadable: str = ""  #: why the service could not be read, where that was tried
+    unreadable: str = ""  #: why the service could not be read, where that was tried, or what its workers wrote
     harm: str = ""  #: who pays for its application as long as that lives, however little it does
     last_words: str = ""  #: what YARN says of its application's end, where that is news
     hindered: str = ""  #: why its service could not be made, when that was tried last
@@ -201,7 +201,7 @@ def _leaving(record: Record, facts: Facts, retries: int, resumable: bool) -> Ste
         return _judged(record, facts, told, retries, resumable)
     if why := _lost(record, facts, told):
         return _bereaved(record, facts, why)
-    if record.stop_s is not None and facts.now_s > record.stop_s + record.grace_s + MARGIN_S:
+    if out_of_patience(record, facts.now_s):
         outcome = JobState.STOPPED if record.asked else JobState.LOST
         mark = _newest(record, told)
         return _clear(record, facts, outcome, "did not leave in time and was killed", exit_code=137, checkpoint=mark)
@@ -230,21 +230,18 @@ def go_ahead(record: Record, told: Mapping[str, Ack]) -> Step:
 
 
 def _clearing(record: Record, facts: Facts) -> Step:
+    service = facts.service
+    stuck = facts.unreadable != "" and facts.now_s - record.since_s > MARGIN_S
+    gone = (service is None or service.ended) if facts.service_read else stuck
+    if gone and facts.app is None:  # a definition that cannot be read holds nothing
+        return Step(_cleared(record, facts), (_SWEEP, _DESTROY))
     if not facts.service_read:
         # Nobody answers for it any more: what its application holds is freed all the same.
-        stuck = facts.unreadable and facts.now_s - record.since_s > MARGIN_S
-        return Step(record, (_DESTROY,)) if stuck else Step(record)
-    service = facts.service
-    gone = service is None or service.ended
-    if record.outcome.ended:
-        if facts.app is not None or not gone:
-            return Step(record, (_DESTROY,))
-        return Step(_cleared(record, facts), (_DESTROY, _SWEEP))
-    if service is None or service.ended:
-        return Step(_cleared(record, facts), (_SWEEP,)) if facts.app is None else Step(record)
-    if record.anew:
-        # Its application master does not withdraw what it has asked for, not even when it is flexed to nothing: YARN
-        # reserves GPUs for that, and they are nobody's for as long as the application lives.
+        return Step(record, (_DESTROY,) if stuck else ())
+    if service is None or record.outcome.ended or record.anew:
+        # Without its definition, which its owner may have taken away, it cannot be flexed. And an application master
+        # does not withdraw what it has asked for, not even when it is flexed to nothing: YARN reserves GPUs for that,
+        # and they are nobody's for as long as the application lives.
         return Step(record, (_DESTROY,))
     nothing = dict.fromkeys((name for _, name in record.components), 0)
     if service.components and service.counts != nothing:
@@ -261,14 +258,19 @@ def _idle(record: Record, facts: Facts) -> Step:
         return _by_itself(record, facts)
     if facts.last_words and killed_by_owner(record, facts):
         return _bereaved(record, facts, f"its YARN application was ended: {facts.last_words}")
-    if facts.app is None or not facts.service_read:
+    if facts.app is None or not facts.service_read or not record.granted:
         return Step(record)
-    if record.outcome.ended or worn(facts, RENEW_WHEN_MOVED):
-        return Step(record, (_DESTROY,))
     service = facts.service
-    if service is not None and service.components and service.flexible and any(service.counts.values()):
+    if service is None or _is_over(record, facts):
+        return Step(record, (_DESTROY,))
+    if service.components and service.flexible and any(service.counts.values()):
         return Step(record, (Action(Verb.FLEX, dict.fromkeys(service.counts, 0)),))
     return Step(record)
+
+
+def _is_over(record: Record, facts: Facts) -> bool:
+    """Whether a job that waits needs its application no more."""
+    return record.outcome.ended or worn(facts, RENEW_WHEN_MOVED) != ""
 
 
 def _by_itself(record: Record, facts: Facts) -> Step:
@@ -478,6 +480,13 @@ def worn(facts: Facts, share: float) -> str:
 def workers_of(record: Record, app: App) -> int:
     """How many of its workers the ResourceManager counts; the application master has no GPU, and is a container."""
     return app.gpus // record.each if record.each else max(app.containers - 1, 0)
+
+
+def out_of_patience(record: Record, now_s: float) -> bool:
+    """Whether its workers' words are waited for no longer: a gang that forms has its own time."""
+    if record.phase is Phase.FORMING:
+        return True
+    return record.stop_s is not None and now_s > record.stop_s + record.grace_s + MARGIN_S
 
 
 def awaits(record: Record) -> bool:

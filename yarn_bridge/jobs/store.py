@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from horae.port import JobId, LogChunk, Never, PortError, TryLater
+from horae.port import FixConfiguration, JobId, LogChunk, Never, PortError, TryLater
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from policy.model import Gpus
@@ -48,6 +48,7 @@ class Seen:
     application: str = ""  #: of its service, as last listed among those that live
     began_s: float = 0.0  #: when its application master was first seen to run; 0: it does not
     refused: str = ""  #: why nothing is done with it now
+    unheard: str = ""  #: why what its workers wrote cannot be read, where it goes on without
     hindered: str = ""  #: why its service could not be made, when that was tried last
     withheld: tuple[Withheld, ...] = ()  #: why the gang that forms gets no more, as the scheduler said last
     came: Mapping[str, Gpus] | None = None  #: by node, what came of a gang that forms, or that was given back before it
@@ -222,13 +223,24 @@ class JobFiles:
         return Seen(record, spec, entry.modified_s, unwritten=self._is_behind(record))
 
     def _is_behind(self, record: Record) -> bool:
-        """Whether its gate says something else: a kill may have come between the two."""
+        """Whether its gate says something else: a kill may have come between the two. Of a gate that its owner lets
+        nobody read nobody knows, and it is written anew in his name."""
         path = f"{self.folder(record.job)}/{GATE}"
-        return record.phase is not Phase.IDLE and self._hdfs.document(path) != encode(record)
+        try:
+            return record.phase is not Phase.IDLE and self._hdfs.document(path) != encode(record)
+        except (FixConfiguration, Never):
+            return True
+
+    def service_name(self, job: JobId) -> str:
+        return service_name(job, self.root)
+
+    def services_of(self, jobs: Iterable[JobId]) -> dict[str, JobId]:
+        """Under which names jobs have their services, or had in the version before."""
+        return {name: job for job in jobs for name in (self.service_name(job), service_name(job))}
 
     def owners_of(self, services: Set[str]) -> dict[str, str]:
         """Of those of them that a job handed in to this bridge has, or had before somebody took its folder away."""
-        jobs = {service_name(job): job for job in self._kept.jobs()} if services else {}
+        jobs = self.services_of(self._kept.jobs()) if services else {}
         found: dict[str, str] = {}
         for name in services & jobs.keys():
             with suppress(ValueError):  # no record of ours: nobody's

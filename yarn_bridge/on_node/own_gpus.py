@@ -6,6 +6,7 @@ themselves, one lock a GPU in a folder of the node, held as long as the worker l
 which mean the same inside an isolated container and outside.
 """
 
+import contextlib
 import fcntl
 import getpass
 import json
@@ -113,8 +114,8 @@ def _take(where: str, there: List[str], gpus: int, own: Dict[str, int]) -> None:
 
 def _lock(name: str) -> int:
     """A descriptor that holds it. Raises OSError where another worker does, or it is none of ours to open."""
-    if not os.path.isdir(LOCKS):
-        os.makedirs(LOCKS, exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # which may be a link of anybody's: its rights are left as they are
+        os.mkdir(LOCKS)
         os.chmod(LOCKS, 0o1777)  # workers of all users
     path, flags = os.path.join(LOCKS, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:  # not O_CREAT on what is there: in such a folder the kernel refuses that to all but the owner

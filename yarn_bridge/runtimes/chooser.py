@@ -49,8 +49,9 @@ class Runtime(Protocol):
         """Workers by component, as many as that."""
         ...
 
-    def end(self, record: Record, application: str = "") -> bool:
-        """Give everything back; False while YARN still does so. `application`: of the job, as last seen alive."""
+    def end(self, record: Record, application: str | None = None) -> bool:
+        """Give everything back; False while YARN still does so. `application`: the one that YARN listed last for the
+        job, "" for none; None: not known."""
         ...
 
 

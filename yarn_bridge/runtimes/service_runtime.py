@@ -19,6 +19,8 @@ from yarn_bridge.options import Options
 
 #: YARN's application type of a service
 KIND = "yarn-service"
+#: with blanks, so that no name of a job's can say it
+_HALF = "No content to map due to end-of-input"
 
 
 class ServiceRuntime:
@@ -41,7 +43,7 @@ class ServiceRuntime:
         try:
             return self.services.get(record.service, record.owner)
         except TryLater as error:
-            if "end-of-input" not in error.text:
+            if _HALF not in error.text:
                 raise
             self._files.forget_definition(record.service, record.owner)
             return None
@@ -70,14 +72,18 @@ class ServiceRuntime:
     def flex(self, record: Record, spec: JobSpec, counts: dict[str, int]) -> None:
         self.services.flex(record.service, record.owner, counts)
 
-    def end(self, record: Record, application: str = "") -> bool:
-        """Kill its application, then forget its definition: YARN waits for the orderly end of a service that runs."""
+    def end(self, record: Record, application: str | None = None) -> bool:
+        """Kill its application, then forget its definition: YARN waits for the orderly end of a service that runs.
+        What YARN lists goes first: nobody may answer for it any more, or its definition may be gone."""
+        if application and not self._manager.kill(application, ENDED_BY_US, record.owner):
+            return False
         try:
             service = self.read(record)
-        except PortError:  # its application master does not answer, say: it goes all the same
-            if application:
-                self._manager.kill(application, ENDED_BY_US, record.owner)
-            raise
+        except PortError:
+            if application is None:
+                raise
+            # Nothing of it lives, and nobody can read its definition.
+            return self._files.forget_definition(record.service, record.owner)
         if service is None:
             return True
         if service.app and not service.ended and not self._manager.kill(service.app, ENDED_BY_US, record.owner):

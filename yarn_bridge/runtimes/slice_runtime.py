@@ -140,7 +140,7 @@ class SliceRuntime:
     def flex(self, record: Record, spec: JobSpec, counts: Mapping[str, int]) -> None:
         self._shape(record, spec, {node: counts.get(name, 0) for node, name in record.components})
 
-    def end(self, record: Record, application: str = "") -> bool:
+    def end(self, record: Record, application: str | None = None) -> bool:
         over = True
         for each in self._living(self._listed(record)):
             over = self._kill(each) and over

@@ -36,7 +36,7 @@ from yarn_bridge.options import Options
 
 #: application type of a slice
 SLICE_KIND = "HORAE-SLICE"
-_NAME = re.compile(r"(h-[a-z0-9-]+)/([^/\s]+)/(\d+)")
+_NAME = re.compile(r"(h-[a-z0-9-]+)/([^/\s]+)/([0-9]{1,6})")
 _MASTER = "org.apache.hadoop.yarn.applications.distributedshell.ApplicationMaster"
 _CLASSES = (
     "$HADOOP_CONF_DIR", "$HADOOP_COMMON_HOME/share/hadoop/common/*", "$HADOOP_COMMON_HOME/share/hadoop/common/lib/*",

@@ -13,7 +13,6 @@ from horae.spec import JobSpec
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.records import App, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
-from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.record import ENDED_BY_US, Phase, Record
 from yarn_bridge.jobs.state_machine import BY_USER, Action, Verb
 from yarn_bridge.jobs.store import JobFiles
@@ -62,7 +61,7 @@ class JobExecutor:
 
     def _strays(self, jobs: Iterable[JobId]) -> list[Slice]:
         """Names and tags are anybody's to choose: ours is only what the owner of a job that was handed in has."""
-        found = self.by_slices.strays({shapes.service_name(job) for job in jobs})
+        found = self.by_slices.strays(self._files.services_of(jobs).keys())
         owners = self._files.owners_of({each.service for each in found})
         return [each for each in found if owners.get(each.service) == each.app.user]
 
@@ -107,8 +106,8 @@ class JobExecutor:
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
         """Raises PortError when it is not done; the next round asks for it again.
 
-        `application`: of the job, as last seen alive. Nobody waits for a FLEX of a job that has not left yet, nor for
-        its error: its shape is compared once all its workers have left.
+        `application`: the one that YARN listed last for the job, "" for none. Nobody waits for a FLEX of a job that has
+        not left yet, nor for its error: its shape is compared once all its workers have left.
         """
         before = self._ahead.pop(record.job, None)
         if record.phase is Phase.LEAVING and action.verb is Verb.FLEX:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from horae.port import Due, FixConfiguration, JobId, Observation, ObservedJob, PortError, TryLater
+from horae.port import Due, FixConfiguration, JobId, Never, Observation, ObservedJob, PortError, TryLater
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Node
@@ -35,6 +35,7 @@ from yarn_bridge.jobs.state_machine import (
     awaits,
     checkpoint_trouble,
     next_step,
+    out_of_patience,
     suspicious,
     workers_of,
     worn,
@@ -65,6 +66,12 @@ _APPS_S = 0.5
 _SETTLED_S = 1.0
 
 
+#: An owner can stop his application master, so that each question takes a whole time-out: for so many times as long
+#: nobody asks for a service again that was not answered for. Once in so many seconds it may be the ResourceManager that
+#: was slow, and is asked again after as long as it took.
+_HUSH, _FORGIVEN_S = 9.0, 600.0
+
+
 def _least(one: Mapping[str, Gpus], other: Mapping[str, Gpus]) -> dict[str, Gpus]:
     return dict(other) | {name: min(gpus, other.get(name, gpus)) for name, gpus in one.items()}
 
@@ -79,7 +86,8 @@ def _lost_its_master(seen: Seen, app: App | None) -> bool:
     """Whether it waits, and had an application before that it could have kept."""
     record = seen.record
     waits = record.phase is Phase.IDLE and not record.outcome.ended
-    return waits and app is None and record.runtime == SERVICES and seen.application != ""
+    had = record.granted > 0 and seen.application != ""  # before its first grant there was none of ours
+    return waits and had and app is None and record.runtime == SERVICES
 
 
 def _needs_master(record: Record, has_one: bool) -> bool:
@@ -145,6 +153,7 @@ class Observer:
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._lost: frozenset[str] = frozenset()
         self._token_life = TokenLife(options, clock)
+        self._hush_s = float("-inf")  #: until when services of which nothing was heard are not asked for
         self._blind, self._back_s = (
             False,
             float("-inf"),
@@ -289,9 +298,11 @@ class Observer:
 
     def check_master(self, granted: Record) -> None:
         """Raises TryLater where its application master would have no room beside its workers."""
-        known = [(granted if each.record.job == granted.job else each.record, each.spec) for each in self.jobs.values()]
-        live = [each for each in known if not each[0].released]
-        self.masters.check(granted.job, held_by(live, self._options, self.least_mib), self.limits.master)
+        known = [(granted if each.record.job == granted.job else each.record, each) for each in self.jobs.values()]
+        live = [(record, seen) for record, seen in known if not record.released]
+        begin = sum(record.phase is Phase.FORMING and not self.lives(seen) for record, seen in live)
+        held = held_by([(record, seen.spec) for record, seen in live], self._options, self.least_mib)
+        self.masters.check(granted.job, held, self.limits.master, begin)
 
     def worker_of(self, spec: JobSpec) -> Held:
         """What YARN gives one worker of this job."""
@@ -354,14 +365,9 @@ class Observer:
 
     def read_nodes(self) -> list[NodeReport]:
         reports = self._manager.nodes()
-        for each in reports:
-            if each.gpus and each.state == "RUNNING":
-                self._known_gpus[each.host] = each.gpus
-        told = {
-            each.attributes.get(HOST_ATTRIBUTE) == each.host
-            for each in reports
-            if each.gpus and each.state == "RUNNING"
-        }
+        up = [each for each in reports if each.gpus and each.state == "RUNNING"]
+        self._known_gpus |= {each.host: each.gpus for each in up}
+        told = {each.attributes.get(HOST_ATTRIBUTE) == each.host for each in up}
         if len(told) == 1:  # a node alone that does not tell its name any more, or not yet, is left out
             self._named = told.pop()
         return reports
@@ -438,7 +444,7 @@ class Observer:
         """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
         record = seen.record
         if seen.unread or self._clock() >= seen.again_s:
-            self._read_words(seen)
+            self._hear(seen)
         seen.application = seen.application if app is None else app.id
         runs = app is not None and app.state == "RUNNING"
         seen.began_s = (seen.began_s or self._clock()) if runs else 0.0
@@ -454,6 +460,7 @@ class Observer:
             seen.acks,
             self._lost,
             life_s,
+            unreadable=seen.unheard,
             harm=harm,
             hindered=seen.hindered,
             began_s=max(seen.began_s, self._back_s),
@@ -463,11 +470,22 @@ class Observer:
             seen.came = arrived(record, app, None, seen.came)
         if _lost_its_master(seen, app):
             return self._without_master(seen, cheap)
-        if not self._worth_reading(seen, cheap):
-            return cheap
+        return self._with_service(seen, cheap) if self._worth_reading(seen, cheap) else cheap
+
+    def _with_service(self, seen: Seen, cheap: Facts) -> Facts:
+        """The dearest read there is, which its owner can make last as long as nobody answers at all."""
+        record = seen.record
+        app = cheap.app
         seen.looked_s = self._clock()
+        if app is not None and record.job in self.silent and seen.looked_s < self._hush_s:
+            return replace(cheap, unreadable="its application master did not answer; it is asked again later")
         try:
             service = self._executor.read(record)
+        except Unanswered:
+            now_s = self._clock()
+            times = _HUSH if now_s < self._hush_s + _FORGIVEN_S else 1.0
+            self._hush_s = now_s + times * (now_s - seen.looked_s)
+            raise
         except PortError as error:
             return replace(cheap, unreadable=error.text)
         if record.phase is Phase.FORMING and app is not None:
@@ -482,8 +500,21 @@ class Observer:
         seen.application = ""
         return replace(facts, last_words=words)
 
+    def _hear(self, seen: Seen) -> None:
+        """What its workers wrote. The owner of a folder may close it, or fill it until nobody reads through it: that
+        keeps him no GPU longer than silence does. Raises PortError, Unbelievable while that is not over."""
+        seen.unheard = ""
+        try:
+            self._read_words(seen)
+        except (FixConfiguration, Never, Unbelievable) as error:
+            if not out_of_patience(seen.record, self._clock()):
+                raise
+            seen.members = {}
+            seen.acks = {}
+            seen.unheard = str(error)
+
     def _read_words(self, seen: Seen) -> None:
-        """What its workers wrote, where that says anything in its phase. Only a reading that came through counts."""
+        """What they wrote, where that says anything in its phase. Only a reading that came through counts."""
         record = seen.record
         now_s = self._clock()
         leaves = record.phase is Phase.LEAVING

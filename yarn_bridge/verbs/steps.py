@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from horae.port import BlockKind, FixConfiguration, JobId, JobState, Never, PortError, TryLater
+from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from policy.model import Allocation
 from yarn_bridge.clients.errors import Gone
@@ -17,7 +18,7 @@ from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import no_more_than
-from yarn_bridge.jobs.state_machine import Action, Facts, Step, Verb, awaits, go_ahead, living_instances
+from yarn_bridge.jobs.state_machine import MARGIN_S, Action, Facts, Step, Verb, awaits, go_ahead, living_instances
 from yarn_bridge.jobs.store import JobFiles, Seen
 from yarn_bridge.options import SERVICES
 from yarn_bridge.verbs.executor import LONGEST, JobExecutor
@@ -78,6 +79,9 @@ class Steps:
         if not self._observer.lives(seen):
             seen.application = ""  # what became of that one says nothing of this grant
             self._observer.check_master(granted)
+        elif not record.granted:
+            text = f"{record.job}: {record.owner} has an application {record.service} already, which Horae did not make"
+            raise FixConfiguration(f"{text} ({seen.application})", f"yarn application -kill {seen.application}")
         self.put(seen, granted, aloud=True)
         same = components == record.components
         action = Action(Verb.FLEX, shapes.counts(record, allocation, components)) if same else Action(Verb.MAKE)
@@ -127,8 +131,9 @@ class Steps:
     def do(self, seen: Seen, action: Action) -> None:
         makes = action.verb is Verb.MAKE
         try:
-            self._executor.do(seen.record, seen.spec, action, seen.application)
-        except TryLater as error:
+            lives = seen.application if self._observer.lives(seen) else ""
+            self._executor.do(seen.record, seen.spec, action, lives)
+        except PortError as error:
             seen.hindered = error.text if makes else seen.hindered
             raise
         seen.hindered = "" if makes else seen.hindered
@@ -156,7 +161,7 @@ class Steps:
             record = self._taught(seen, record, facts)
             killed = record.outcome is JobState.LOST or (record.outcome is JobState.STOPPED and record.exit_code == 137)
             if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
-                newest = self._files.newest(record, spec)
+                newest = self._newest(seen.record, spec)
                 record = replace(record, checkpoint=newest or record.checkpoint)
         if seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING:
             # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with
@@ -169,6 +174,18 @@ class Steps:
             self.put(seen, record)
         for action in step.actions:
             self._try(seen, action)
+
+    def _newest(self, record: Record, spec: JobSpec) -> tuple[int, float, float] | None:
+        """The job's newest checkpoint; None too for one that its owner lets nobody read, or leaves open for ever: it
+        is told to people, and found by the job itself. Nobody's GPU waits for it for long."""
+        try:
+            return self._files.newest(record, spec)
+        except (FixConfiguration, Never):
+            return None
+        except TryLater:
+            if record.phase is Phase.CLEARING and self._clock() < record.since_s + MARGIN_S:
+                raise
+            return None
 
     def _try(self, seen: Seen, action: Action) -> None:
         try:

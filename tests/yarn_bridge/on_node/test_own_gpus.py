@@ -129,3 +129,20 @@ def test_then_nvidia_smi_tells_and_one_gpu_is_an_isolated_containers_own(
         tool.write_text(f"#!/bin/sh\n{lines}")
         tool.chmod(0o755)
         assert cuda(node) == seen
+
+
+def test_rights_of_what_somebody_put_in_the_place_of_the_locks_are_left_alone(
+    locks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link to a folder of the worker's user, put there at the last moment: it would be open to all."""
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    plain = os.mkdir
+
+    def raced(path: str, mode: int = 0o777) -> None:
+        locks.symlink_to(private)
+        plain(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", raced)
+    os.close(own_gpus._lock("one"))
+    assert private.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,305 @@
+"""What a user may write, and what follows from it: a fact about that one job at most, and no GPU kept by silence.
+
+By where it stands: names and tags of applications, the job's folder in HDFS, the definition of its service in its
+owner's home, words that YARN repeats in what it says. (What stands in a document of a worker's: `test_trust.py`.)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from horae.port import FixConfiguration, JobState, PortError, attend
+from horae.untrusted import Unbelievable
+from tests.yarn_bridge.memory_site import SPEC, Site
+from tests.yarn_bridge.slice_site import SliceSite, app, running
+from yarn_bridge.clients.errors import Gone, refusal
+from yarn_bridge.clients.http import Unanswered
+from yarn_bridge.clients.services import definition_path
+from yarn_bridge.jobs import shapes
+
+ALICE = replace(SPEC, owner="alice")
+FOLDER = "/hdfs/jobs/job"
+
+
+@pytest.fixture
+def trains(site: Site) -> Site:
+    """`job`, alice's, trains on n1, and `other` waits."""
+    site.port.submit("job", ALICE)
+    site.port.submit("other", replace(SPEC, name="other"))
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    return site
+
+
+def held(site: Site) -> list[str]:
+    return [name for name, gpus in site.port._observer._held().items() for _ in range(gpus)]
+
+
+# --- names of applications ---
+
+
+@pytest.mark.parametrize(
+    "name", ["h-job-0/n1/" + "9" * 5000, "h-job-0/n1/٣", "h-job-0/n1/-1", "h-job-0/n1/1e9", "h-job-0//1", "\x00/n1/1"]
+)
+def test_no_name_of_a_strangers_application_stops_a_look(name: str) -> None:
+    site = SliceSite()
+    site.port.submit("job", SPEC)
+    running(site, {"n1": 1})
+    site.manager.listed["application_9_1"] = app(91, name, id="application_9_1", user="mallory")
+    site.manager.given["application_9_1"] = []
+    assert site.look().state is JobState.RUNNING
+    assert not site.manager.listed["application_9_1"].ended
+
+
+def test_two_bridges_of_one_yarn_name_their_services_apart(site: Site) -> None:
+    """Every journal numbers its jobs from 1: by the same name, each would end the other's."""
+    other = Site(folder="/hdfs2")
+    for each in (site, other):
+        each.port.submit("1", SPEC)
+        each.port.start("1", {"n1": 1}, 1)
+        attend(each.port)
+    assert not site.yarn.services.keys() & other.yarn.services.keys()
+    assert shapes.service_name("1") not in site.yarn.services, "the version before named it so, whatever its bridge"
+
+
+def test_a_service_that_its_owner_made_under_the_name_of_a_job_is_left_alone(site: Site) -> None:
+    site.port.submit("job", ALICE)
+    name = site.port.files.service_name("job")
+    site.yarn.create({"name": name, "components": [{"name": "w0", "number_of_containers": 2}]}, "alice")
+    before = dict(site.yarn.services)
+    assert site.look().state is JobState.QUEUED
+    with pytest.raises(FixConfiguration, match="which Horae did not make"):
+        site.port.start("job", {"n2": 1}, 1)
+    assert site.yarn.services == before
+    site.yarn.services.clear()
+    site.yarn.failed = "Application application_1 was killed by user alice at 10.0.0.1"
+    assert site.look().state is JobState.QUEUED, "he ended that, and not the job"
+    site.yarn.services |= before
+    site.port.cancel("job")
+    assert site.look().state is JobState.CANCELLED
+    assert site.yarn.services == before
+    assert site.calls["kill"] == 0
+
+
+def test_why_a_service_cannot_be_made_is_said_of_a_file_that_is_gone_too(site: Site) -> None:
+    """Its owner took the script away that its workers run."""
+    site.yarn.refuse = Gone("creating the service h-job-0: File does not exist: /hdfs/jobs/job/launch.sh (HTTP 400)")
+    site.port.submit("job", ALICE)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.now_s += 130.0
+    seen = site.look()
+    assert not seen.state.holds
+    assert seen.blocked is not None
+    assert "its service does not run: creating the service" in seen.blocked.text
+
+
+# --- the job's folder ---
+
+
+def closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.hdfs.closed = FOLDER
+
+
+def full(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more entries than anybody reads."""
+    plain = site.hdfs.some
+
+    def some(path: str, most: int) -> Any:
+        if path.startswith(f"{FOLDER}/"):
+            raise Unbelievable(path, f"holds more than {most} entries")
+        return plain(path, most)
+
+    monkeypatch.setattr(site.hdfs, "some", some)
+
+
+@pytest.mark.parametrize("deed", [closed, full])
+def test_an_owner_who_shuts_his_folder_keeps_no_gpu_by_it(
+    trains: Site, monkeypatch: pytest.MonkeyPatch, deed: Any
+) -> None:
+    deed(trains, monkeypatch)
+    trains.hdfs._touch(f"{FOLDER}/x")
+    seen = trains.look()
+    assert seen.state is JobState.RUNNING, "what it does is not known, and is not judged"
+    trains.port.checkpoint_and_stop("job", 5.0)
+    trains.now_s += 10.0
+    assert attend(trains.port).jobs[0].state is JobState.STOPPING, "its time is not over"
+    trains.now_s += 20.0
+    stopped = trains.look()
+    assert (stopped.state, stopped.exit_code) == (JobState.STOPPED, 137)
+    trains.port.start("other", {"n1": 4}, 1)
+
+
+@pytest.mark.parametrize("deed", [closed, full])
+def test_a_gang_that_nobody_sees_at_its_gate_is_given_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch, deed: Any
+) -> None:
+    site.port.submit("job", ALICE)
+    site.port.start("job", {"n1": 2}, 1)
+    attend(site.port)
+    deed(site, monkeypatch)
+    site.register()
+    notes = attend(site.port).notes
+    assert any("Permission denied" in note or "more than" in note for note in notes), notes
+    for _ in range(25):
+        seen = site.look()
+    assert not seen.state.holds
+    assert seen.blocked is not None
+
+
+def test_a_closed_folder_does_not_keep_a_new_arbiter_from_looking(trains: Site) -> None:
+    trains.hdfs.closed = FOLDER
+    trains.port = trains.connect()
+    assert {each.id: each.state for each in attend(trains.port).jobs} == {
+        "job": JobState.RUNNING,
+        "other": JobState.QUEUED,
+    }
+    trains.port.start("other", {"n2": 1}, 1)
+
+
+# --- its checkpoints ---
+
+
+def nobody_may_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.hdfs.closed = "/ck"
+
+
+def is_written_for_ever(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HDFS cannot say how long a file is whose writer has it open."""
+    site.hdfs.hidden = "/ck/"
+
+
+@pytest.mark.parametrize("deed", [nobody_may_read, is_written_for_ever])
+@pytest.mark.parametrize("end", ["lost", "killed"])
+def test_a_checkpoint_that_cannot_be_read_keeps_no_gpu(
+    site: Site, monkeypatch: pytest.MonkeyPatch, deed: Any, end: str
+) -> None:
+    site.port.submit("job", replace(ALICE, checkpoint="webhdfs://nn:9870/ck"))
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    deed(site, monkeypatch)
+
+    def some(path: str, most: int) -> Any:
+        if path.startswith("/ck"):
+            site.hdfs.read("/ck/manifest")
+        return site.hdfs.entries(path)
+
+    monkeypatch.setattr(site.hdfs, "some", some)
+    if end == "lost":
+        site.yarn.down = "n1"
+    else:
+        site.port.checkpoint_and_stop("job", 5.0)
+        site.now_s += 30.0
+    for _ in range(4):
+        seen = site.look()
+    assert seen.state is (JobState.LOST if end == "lost" else JobState.STOPPED)
+    assert held(site) == []
+
+
+# --- the definition of its service ---
+
+
+@pytest.mark.parametrize("end", ["stop", "cancel", "lost"])
+def test_what_runs_of_a_service_whose_definition_is_gone_is_ended_with_its_job(trains: Site, end: str) -> None:
+    """`hdfs dfs -rm -r .yarn`, by somebody who tidies up. It cannot be flexed any more."""
+    trains.yarn.undefined = True
+    assert trains.look().state is JobState.RUNNING
+    names = [each for part in trains.yarn.services.values() for each in part.components["w0"].instances]
+    if end == "stop":
+        trains.port.checkpoint_and_stop("job", 5.0)
+        trains.acknowledge([each.container for each in names], 1, "stopped", 86, 7.0)
+    elif end == "cancel":
+        trains.port.cancel("job")
+    else:
+        trains.yarn.down = "n1"
+    expected = {"stop": JobState.STOPPED, "cancel": JobState.CANCELLED, "lost": JobState.LOST}
+    assert trains.look().state is expected[end]
+    assert not trains.yarn.services, "its application was ended"
+    assert held(trains) == []
+
+
+def test_a_definition_that_nobody_can_read_holds_no_gpu(trains: Site) -> None:
+    trains.yarn.garbage = "Unrecognized token 'garbage'"
+    path = definition_path(trains.port.files.service_name("job"), "alice")
+    trains.hdfs.files[path] = b"garbage"
+    trains.port.cancel("job")
+    for _ in range(3):
+        seen = trains.look()
+    assert seen.state is JobState.CANCELLED
+    assert held(trains) == []
+    assert path not in trains.hdfs.files
+    assert not trains.yarn.services
+
+
+def test_no_name_of_a_job_takes_the_definition_of_a_service_away(site: Site) -> None:
+    """Half a definition is told in YARN's words, and the name of the service stands beside them."""
+    site.port.submit("end-of-input", ALICE)
+    site.port.start("end-of-input", {"n1": 1}, 1)
+    site.look("end-of-input")
+    path = definition_path(site.port.files.service_name("end-of-input"), "alice")
+    site.hdfs.files[path] = b"{}"
+    site.yarn.garbage = "its application master does not answer"
+    site.look("end-of-input")
+    assert path in site.hdfs.files
+
+
+# --- its application master, which runs as its owner ---
+
+
+def test_an_application_master_that_its_owner_stopped_slows_no_rounds(
+    trains: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that is none of its workers, so that the bridge asks for its service: each time a whole time-out."""
+    asked_s = []
+
+    def stopped(name: str, owner: str) -> None:
+        trains.now_s += 35.0
+        asked_s.append(35.0)
+        raise Unanswered("ResourceManager at rm:8088 did not answer within 35 s")
+
+    monkeypatch.setattr(trains.yarn, "get", stopped)
+    trains.tell("members/somebody", {"host": "h", "port": 1})
+    began_s = trains.now_s
+    for _ in range(200):
+        trains.now_s += 5.0
+        seen = attend(trains.port)
+        assert {each.id: each.state for each in seen.jobs}["job"] is JobState.RUNNING
+        assert any("did not answer" in note for note in seen.notes)
+    assert len(asked_s) > 2
+    assert sum(asked_s) < 0.2 * (trains.now_s - began_s)
+    monkeypatch.undo()
+    trains.yarn.away = True
+    trains.port.cancel("job")
+    assert trains.look().state is JobState.CANCELLED
+    assert held(trains) == []
+
+
+# --- words that YARN repeats ---
+
+
+def said(status: int, exception: str, message: str) -> PortError:
+    body = {"RemoteException": {"exception": exception, "message": message}}
+    return refusal(status, json.dumps(body).encode()).error("reading")
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["safemode", "SafeModeException", "standbyexception", "RetriableException", "QuotaExceededException",
+     "InvalidToken"],
+)  # fmt: skip
+def test_the_name_of_a_job_does_not_change_what_hdfs_says_of_its_files(word: str) -> None:
+    assert type(said(404, "FileNotFoundException", f"File does not exist: /j/{word}")) is Gone
+
+
+@pytest.mark.parametrize("word", ["FileNotFoundException", "NotFoundException", "x.NotFoundException"])
+def test_no_name_of_a_job_makes_hdfs_say_that_it_is_gone(word: str) -> None:
+    told = f'Permission denied: user=horae, access=EXECUTE, inode="/j/{word}":alice:users:drwx------'
+    assert isinstance(said(403, "AccessControlException", told), FixConfiguration)
