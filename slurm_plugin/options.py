@@ -36,7 +36,7 @@ class Options:
     timeout_s: float = 30.0
     blocked_after_s: float = 5.0  #: a grant that does not run by then is taken back and reported
     keep_days: float = 30.0  #: how long the folder of a job that is over stays in the spool
-    keep_gb: float = 100.0  #: 10^9 bytes in all of them; beyond that the oldest go sooner
+    keep_gb: float = 100.0  #: 10^9 bytes in all of them; beyond that the largest go sooner
     hold: bool = True  #: the Lua module holds new jobs while our heartbeat is fresh
     ssh: str = ""  #: [user@]host[:port]: run the commands there
     ssh_key: str = ""

@@ -141,6 +141,10 @@ class CommandClient:
         """Of the whole cluster, in scontrol's words."""
         return self.ask("show reservation", "reading reservations")
 
+    def dependencies(self) -> list[str]:
+        """What jobs of all partitions wait for."""
+        return self._read("squeue", ["-a", "-h", "-t", "PD", "-o", "%E"]).splitlines()
+
     def account(self) -> str:
         """Whose rights the commands have: on their host, behind their prefix."""
         return self._transport.run(["id", "-un"], self._timeout_s).out.strip()

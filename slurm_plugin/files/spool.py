@@ -299,13 +299,13 @@ class Spool:
                 self._files.remove(self._root, *names)
 
     def clean(self, now_s: float, keep_s: float, most: int, living: Collection[str]) -> list[str]:
-        """Remove folders of jobs that are over: those in which nothing changed for `keep_s`, then, oldest first, until
-        all hold at most `most` bytes. What of it could not be removed, in words."""
-        found: list[tuple[float, int, str]] = []
+        """Remove folders of jobs that are over: those in which nothing changed for `keep_s`, then the largest until
+        they hold at most `most` bytes: an owner says how large his are, and what he says costs nobody else's. What of
+        it could not be removed, in words."""
+        found: list[tuple[int, float, str]] = []
         notes: list[str] = []
-        total = 0
         for job, (made_s, _) in self._files.weigh(self._root, "jobs", most=_MOST_FOLDERS).items():
-            if job.startswith("."):  # it is being made
+            if job.startswith(".") or job in living:  # or it is being made
                 continue
             try:
                 inside = self._files.weigh(self._root, "jobs", job)
@@ -313,15 +313,14 @@ class Spool:
                 notes.append(f"{self.folder(job)}: {_why(error)}")
                 continue
             size = sum(size for _, size in inside.values())
-            total += size
-            if job not in living:
-                found.append((max([made_s, *(at_s for at_s, _ in inside.values())]), size, job))
-        for at_s, size, job in sorted(found):
-            if now_s - at_s < keep_s and total <= most:
+            found.append((size, now_s - max([made_s, *(at_s for at_s, _ in inside.values())]), job))
+        total = sum(size for size, _, _ in found)
+        for size, age_s, job in sorted(found, key=lambda each: (each[1] < keep_s, -each[0], -each[1])):
+            if age_s < keep_s and total <= most:
                 break
+            total -= size  # also of one that stays: no other's goes for it
             try:
                 self._files.discard(self._root, "jobs", job)
-                total -= size
             except _THEIRS as error:
                 notes.append(f"{self.folder(job)} is of a job that is over, and stays: {_why(error)}")
         return notes

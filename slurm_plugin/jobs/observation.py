@@ -45,6 +45,7 @@ _LIMITS_AGE_S = 30.0
 _AWAY_AGE_S = 60.0
 _MOST_WORDS = 500  #: about nodes by name that jobs are planned with
 _MOST_ARRAYS = 32  #: that are asked about in one look
+_ARRAY_AGE_S = 2.0  #: a request for each: of many arrays what was told is believed for longer
 
 #: AccountingStorageEnforce's words under which limits bind
 _ENFORCING = frozenset({"limits", "safe", "all"})
@@ -82,11 +83,10 @@ class Observer:
         self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
         #: that are Slurm's own now, though they wait for us, and why
         self.moved: dict[JobId, tuple[JobRow, str]] = {}
-        self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._absent = Absent(memories)
         self._arrivals = Arrivals()
         self._quotas, self._limits_s = Quotas(), -_LIMITS_AGE_S
-        self._throttles, self._throttles_s = dict[str, int | None](), -_LIMITS_AGE_S
+        self._throttles, self._throttles_s = dict[str, int | None](), -_ARRAY_AGE_S * _MOST_ARRAYS
         self.away, self._away_s = tuple[Absence, ...](), -_AWAY_AGE_S  #: what the site has reserved for maintenance
         self._facts: Facts | None = None
         self._facts_s = 0.0
@@ -117,6 +117,13 @@ class Observer:
             return None
         return Known(self.rows[job], self.jobs[job], self._memories.get(job))
 
+    def awaited(self) -> frozenset[int]:
+        """Jobs whose failure others wait for, in whatever partition those are. Raises PortError."""
+        command = command_of(self._client)
+        if command is not None:
+            return awaited(command.dependencies())
+        return awaited(row.dependency for row in self.rows.values() if row.dependency)
+
     def must_know(self, job: JobId) -> Known:
         """Raises Gone."""
         known = self.known(job)
@@ -136,7 +143,6 @@ class Observer:
         self._find_moved(rows)
         before, self.rows = self.rows, rows
         self._arrivals.look(rows)
-        self.awaited = awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
         down = frozenset(at.name for at in node_rows if holdings.health(at.state) is Health.DOWN)
@@ -239,10 +245,11 @@ class Observer:
     def _throttled(self, look: Look) -> Mapping[str, int | None]:
         """How many tasks of an array may run at a time, where anybody has changed what its user said at submission."""
         command, now_s = command_of(self._client), time.monotonic()
-        if command is not None and now_s - self._throttles_s >= _LIMITS_AGE_S:
+        arrays = quotas.throttled(self.jobs, self.rows)[:_MOST_ARRAYS]
+        if command is not None and now_s - self._throttles_s >= _ARRAY_AGE_S * len(arrays):
             self._throttles_s = now_s
             try:
-                told = command.standing(quotas.throttled(self.jobs, self.rows)[:_MOST_ARRAYS])
+                told = command.standing(arrays)
                 self._throttles = {array: limits.throttle(text) for array, text in told.items() if text}
             except PortError as error:
                 look.notes.append(error.text)

@@ -113,6 +113,10 @@ class Stops:
         A signal to a shell without a trap for it would end the job. A start that is too young to have a supervisor
         and too young to have a trap is left for the next observation.
         """
+        try:
+            awaited = self._observer.awaited() if asked and self._options.stop == "auto" else frozenset[int]()
+        except PortError as error:  # to leave may start another's job: asked again in the next observation
+            return {port_id(each.row): error for each in asked}
         now_s = self._observer.now_s()
         ready: list[tuple[_Asked, JobId, int, Account]] = []
         notes: list[tuple[JobId, Memo]] = []
@@ -123,7 +127,7 @@ class Stops:
             job, epoch = port_id(row), memo.epoch_of(row.restarts)
             account = self._spool.account(job, row.uid)
             young = row.start_s is not None and now_s - row.start_s < YOUNG_S
-            stop = replace(stop, stay=self._stays(row))
+            stop = replace(stop, stay=self._stays(row, awaited))
             if account.epoch == epoch or not young or now_s >= stop.at_s + stop.grace_s:
                 stop = replace(stop, signalled_s=now_s)
                 ready.append((each, job, epoch, account))
@@ -136,7 +140,8 @@ class Stops:
         signals: dict[str, JobId] = {}
         writes: list[tuple[JobId, Batch]] = []
         for each, job, epoch, account in ready:
-            if self._options.stop == "requeuehold" and account.epoch != epoch:  # its own script: TERM is its request
+            back = self._options.stop == "requeuehold" or is_awaited(each.row, awaited)
+            if back and account.epoch != epoch:  # its own script: TERM is its request
                 writes.append((job, Batch((requeue_hold(each.row.id),), each.doing)))
             elif account.epoch != epoch or account.direct:
                 signals[each.row.id] = job
@@ -162,11 +167,11 @@ class Stops:
         # TryLater: the stop file is out, and the signal is repeated while nothing happens
         return {jobs[each]: error for each, error in failed.items() if not isinstance(error, TryLater)}
 
-    def _stays(self, row: JobRow) -> bool:
+    def _stays(self, row: JobRow, awaited: frozenset[int]) -> bool:
         """Whether its supervisor is to stay after the checkpoint: where exit code 86 would look like a failure."""
         if self._options.stop != "auto":
             return self._options.stop == "requeuehold"
-        return not self._observer.holds_exit_code() or is_awaited(row, self._observer.awaited)
+        return not self._observer.holds_exit_code() or is_awaited(row, awaited)
 
     def let_go(self, row: JobRow, memo: Memo, now_s: float) -> state_machine.Step | None:
         """The requeue of a job that stays, once its supervisor says that it has checkpointed."""

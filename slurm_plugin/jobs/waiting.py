@@ -4,7 +4,7 @@ finer than by Slurm's stamps. Pure but for a memory of the last."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from horae.port import JobId
 from policy.model import Seconds
@@ -153,13 +153,12 @@ def waits_for_us(row: JobRow, memo: Memo, options: Options) -> bool:
     return is_ours(row, memo, options) and row.state in WAITING
 
 
-def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
+def awaited(dependencies: Iterable[str]) -> frozenset[int]:
     """Jobs (arrays as a whole) whose exit code 86 would start another: that one waits for their failure."""
     found: set[int] = set()
-    for row in rows:
-        if row.dependency and "afternotok" in row.dependency:
-            for ids in re.findall(r"afternotok:([\d_*:]+)", row.dependency):
-                found |= {int(part.split("_")[0]) for part in ids.split(":") if part[:1].isdigit()}
+    for dependency in dependencies:
+        for ids in re.findall(r"afternotok:([\d_*:]+)", dependency):
+            found |= {int(part.split("_")[0]) for part in ids.split(":") if part[:1].isdigit()}
     return frozenset(found)
 
 

@@ -57,6 +57,7 @@ def _examine(options: Mapping[str, Any]) -> list[Check]:
         found += mended.checks(cluster.transport, facts, facts.slurm_user)
         found += _rights(cluster, settings)
         found += _private(facts)
+        found += _tenants(facts, checked.tenants)
         found += _spool(cluster, checked.spool)
         return found
     except PortError as error:
@@ -186,6 +187,21 @@ def _private(facts: Facts) -> list[Check]:
     return [
         Check("what the site hides", OK, f"{', '.join(hidden)} of others: Horae shows it to operators alone as well")
     ]
+
+
+#: AccountingStorageEnforce's words under which slurmctld lets nobody name what is not his; most stand for accounts too
+_CHECKED = {
+    "account": frozenset({"associations", "limits", "qos", "safe", "wckeys", "all"}),
+    "qos": frozenset({"qos", "all"}),
+}
+
+
+def _tenants(facts: Facts, by: str) -> list[Check]:
+    """Whether a job's tenant is its user's to choose."""
+    if by == "user" or facts.enforced & _CHECKED[by]:
+        return []
+    text = f"jobs may name any {by} (AccountingStorageEnforce), and so have any tenant's share"
+    return [Check("tenants", WARN, text, "AccountingStorageEnforce=associations,qos, or `tenants: user`")]
 
 
 def _spool(cluster: SlurmCluster, spool: str) -> list[Check]:

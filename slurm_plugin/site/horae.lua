@@ -226,9 +226,18 @@ local function wrong_word(comment)
   return nil
 end
 
+-- Where a job goes that names no partition: an administrator may say otherwise at any time. slurmctld lists those that
+-- its user may use; where it is none of them, the one of slurm.conf.
+local function default_partition(config, parts)
+  for name, part in pairs(parts or {}) do
+    if part.flag_default == 1 then return name end
+  end
+  return config.default_partition
+end
+
 -- The managed one of a job's partitions, whether it names others too, and those of them that are Slurm's own
 local function managed_partition(config, hold, partitions)
-  local names = split(partitions or config.default_partition or "", ",")
+  local names = split(partitions or "", ",")
   local managed, others = nil, {}
   for _, name in ipairs(names) do
     if not (config.partitions[name] and hold[name]) then others[#others + 1] = name
@@ -286,6 +295,7 @@ local function refusal(config, jd, het, mixed, managed)
     if config.heterogeneous ~= "refuse" then return nil end
     return "heterogeneous jobs are not taken in partition " .. managed .. "; submit one job, or name another partition"
   end
+  if jd.cron_job and elastic(jd) then return "leave out the horae: word: jobs of a scrontab are Slurm's own" end
   if not is_batch(jd) and config.interactive == "refuse" then
     return "partition " .. managed .. " takes batch jobs only: use sbatch, or another partition for srun and salloc"
   end
@@ -311,7 +321,8 @@ local function submit(jd, parts)
   if given(jd.admin_comment) then jd.admin_comment = string.gsub(jd.admin_comment, ADMIN_TAG, "horae-") end -- no tag
   local hold = alive(config)
   if not hold then return slurm.SUCCESS end
-  local managed, mixed, others = managed_partition(config, hold, jd.partition)
+  local partitions = jd.partition or default_partition(config, parts)
+  local managed, mixed, others = managed_partition(config, hold, partitions)
   if not managed then return slurm.SUCCESS end
   local request = request_of(jd)
   local het = jd.het_job_offset ~= nil and given(jd.het_job_offset)
@@ -320,6 +331,7 @@ local function submit(jd, parts)
   if why then say(why); return slurm.ERROR end
   if het or (config.interactive == "pass" and not is_batch(jd)) then return slurm.SUCCESS end
   if given(jd.reservation) then return slurm.SUCCESS end -- who may have those nodes, and when, its site has said already
+  if jd.cron_job then return slurm.SUCCESS end -- of a scrontab: after each end Slurm begins it again, at its own times
 
   local tag = ADMIN_TAG .. nonce() .. ",gpus=" .. string.format("%d", request.gpus) ..
     ",nodes=" .. string.format("%d", request.nodes)
@@ -336,7 +348,7 @@ local function submit(jd, parts)
   end
   local changes_shape = elastic(jd)
   if not changes_shape then tag = tag .. shape_of(jd, request) end
-  local list = list_words(jd.partition or "", others)
+  local list = list_words(partitions, others)
   if list then -- in the others it waits as everybody there does; in ours once it is its turn
     tag, jd.partition = tag .. list, table.concat(others, ",")
     note_beside(config, others, parts)

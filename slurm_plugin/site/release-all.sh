@@ -49,6 +49,10 @@ hand_back() {
       since[part[1]] = part[2]; starts[part[1]] = part[3]; mark[part[1]] = part[4]
     }
   }
+  NF > 10 { # its site wrote bars before the mark
+    for (i = 9; i < NF - 1; i++) $8 = $8 "|" $i
+    $9 = $(NF - 1)
+  }
   { # tasks that an array record stands for have been ordered alike: the first tells
     sub(/%[0-9]+/, "", $1)
     name = $1; sub(/\[/, "", name); sub(/[],-].*/, "", name)

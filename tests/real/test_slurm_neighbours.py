@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.harness import starts_in, steps_in
+from tests.contract.waiting import wait_for
 from tests.real import slurm_accounts as accounts
+from tests.real.serving import trainer
 from tests.real.slurm import Containers, slurm_site  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(1200)]
@@ -184,6 +187,63 @@ cat o; K=$(cat id); e $K; cat inner""",
 for c in "--prefer=k80" "-C v100|k80" "-C [v100*1&k80*1] -N2" "-C [v100|k80] -N2" "-C v100&k80"; do
   J=$(B -o /dev/null $c --wrap=true); case $J in *error*) echo "$J" ;; *) e $J ;; esac
 done""",
+    "names": r"""
+for n in "a'b" 'x"y' 'ünï 名' '$(touch pwned)' '`id`' 'a;b|c&d' '%x%j' ' lead' 'horae=abc,gpus=9' "$(printf 'x%.0s' {1..900})"; do
+  J=$(B -J "$n" -o "o-%x-%t" --wrap=true); case $J in *error*) echo "$J" ;; *) e $J; squeue -h -t all -j $J -O name:1000 ;; esac
+done; ls | sort; B -J "$(printf 'x%.0s' {1..2000})" --wrap=true""",
+    "long words": r"""
+L=$(printf 'y%.0s' {1..900}); J=$(B --comment="$L" --wckey=$L -o /dev/null --begin=now+1hour --wrap=true 2>&1); echo $J | tr -d 0-9
+B --comment="$(printf 'y%.0s' {1..2000})" -o /dev/null --wrap=true
+t $J U scontrol update jobid=$J Comment="$(printf 'z%.0s' {1..65000})" | cut -c1-300; f $J Comment | wc -c
+t $J U scontrol update jobid=$J JobName="$(printf 'z%.0s' {1..65000})" | cut -c1-300; f $J JobName | wc -c; U scancel $J""",
+    "a large script": r"""
+for n in 4000000 5000000; do
+  { echo '#!/bin/bash'; head -c $n /dev/zero | tr '\0' '#' | fold -w 200; echo; echo 'exit 5'; } > s.sh
+  J=$(B -o /dev/null s.sh); case $J in *error*) echo "$J" ;; *) e $J ;; esac
+done; rm s.sh""",
+    "patterns of a path": r"""
+J=$(B -J pat -o "o-%%-%5j-%A-%s-%t-%n-%u-%x-%b" --wrap=true); e $J; ls | sed "s/$J/JOB/g"; rm -f o-*
+A=$(B -J pat -o "o-%A-%a-%3a-%N" --array=2 --wrap=true); e ${A}_2; ls | sed "s/$A/JOB/g; s/n[1-4]$/NODE/"
+J=$(B -o nowhere/o --wrap=true); e $J; f $J Reason""",
+    "a folder that is gone": r"""
+U mkdir w; J=$(B --begin=now+4 --chdir=$D/w -o $D/o --wrap=pwd); U rmdir w; e $J; cat o""",
+    "a mask": r"""
+J=$(U bash -c "umask 027; sbatch --parsable $O --gres=gpu:1 -o o --wrap='umask; touch made'"); e $J; cat o; stat -c %a o made""",
+    "environments": r"""
+printf 'ONE=1\0TWO=a b\0' > x.env; export OUT=side
+for x in NONE NIL ALL "ALL,K=v" "K=a b,L" ; do
+  J=$(B --export="$x" -o o --wrap='env | sed "s/=.*//" | grep -v "^HORAE_" | sort'); e $J; cat o
+done; J=$(B --export-file=x.env -o o --wrap='env | sed "s/=.*//" | grep -v "^HORAE_" | sort; echo $TWO'); e $J; cat o""",
+    "a trigger": r"""
+J=$(B -o /dev/null --begin=now+1hour --wrap=true); t $J U strigger --set --jobid=$J --fini --program=/bin/true
+t $J strigger --set --jobid=$J --fini --program=/bin/true | sed "s/[0-9]*$//"; U scancel $J""",
+    "a part of several": r"""
+H=$(U sbatch --parsable $O --gres=gpu:1 --begin=now+1hour : --gres=gpu:1 -o /dev/null --wrap=true)
+t $H U scancel $H+1; st $H+1; st $H; U scancel $H; st $H
+H=$(U sbatch --parsable $O --gres=gpu:1 -o /dev/null : $O --gres=gpu:1 --wrap="sleep 40"); w $H RUNNING; sleep 1
+t $H U scancel $H+1; sleep 2; st $H+1; st $H; U scancel $H; e $H""",
+    "again after its end": r"""
+for x in 0 3; do
+  J=$(B -o o --open-mode=append --requeue --wrap="echo run; exit $x"); e $J; t $J U scontrol requeue $J; sleep 1
+  st $J; f $J Restarts; plain scontrol update jobid=$J StartTime=now
+  for i in $(seq 160); do [ "$(f $J Restarts)$(st $J)" = "1PENDING " ] || break; sleep .25; done; e $J
+done; wc -l < o; J=$(B -o /dev/null --requeue --wrap="sleep 60"); w $J RUNNING; U scancel $J; e $J
+t $J U scontrol requeue $J; U scancel $J; e $J
+J=$(B -o /dev/null --requeue --wrap=true); e $J; t $J U scontrol requeuehold $J; sleep 3; st $J
+t $J U scontrol release $J; plain scontrol update jobid=$J StartTime=now; sleep 1; e $J""",
+    "many tasks": r"""
+A=$(B -o /dev/null --array=1-60 --wrap='exit $((SLURM_ARRAY_TASK_ID % 3 == 0))')
+for i in $(seq 1000); do squeue -h -t PD,R,CG,CF -r -j $A 2> /dev/null | grep -q . || break; sleep .25; done
+squeue -h -t all -r -j $A -o %T | sort | uniq -c""",
+    "nice of a held one": r"""
+J=$(B -o /dev/null --hold --wrap=true); t $J U scontrol update jobid=$J Nice=50; f $J Nice; U scontrol release $J; e $J""",
+    "an administrator's suspension": r"""
+J=$(B -o o --wrap='for i in 1 2 3 4 5 6; do echo $i; sleep .5; done'); w $J RUNNING; sleep .5
+for c in suspend suspend resume resume; do t $J scontrol $c $J; sleep 2; st $J; done; e $J; wc -l < o
+t $J U scontrol suspend $J""",
+    "top by an administrator": r"""
+J=$(B -o /dev/null --begin=now+1hour --wrap=true); K=$(B -o /dev/null --begin=now+1hour --wrap=true)
+t $K scontrol top $K; U scancel $J $K; st $K""",
     "refused": r"""
 for o in -n0 -N5 --gres=gpu:9 --bb=x --time=x --account=nosuch --qos=nosuch "-M nosuch" --array=1-99999999 "-t 999-0" \
     --reservation=nosuch --uid=root --mem=99999999 "-w nosuch" --licenses=matlab:9 --gpus=0 --gres=none; do
@@ -197,6 +257,73 @@ for s in DRAIN INACTIVE DOWN; do
   scontrol update PartitionName=$P State=$s; J=$(B -o /dev/null --wrap=true)
   echo "$s $(echo $J | sed 's/^[0-9]*$/in/')"
 done; sleep 6; st $J; scontrol update PartitionName=$P State=UP; e $J""",
+    "a reservation that comes and goes": r"""
+scontrol create reservation=r$P user=alice starttime=now+1hour duration=60 nodes=n4 flags=ignore_jobs > /dev/null
+J=$(B -o /dev/null --reservation=r$P -t 5 --wrap=true); sleep 1; f $J Reservation | sed "s/r$P/R/"
+t $J scontrol delete reservation=r$P | sed "s/r$P/R/"; sleep 2; st $J; f $J Reason
+t $J U scontrol release $J; sleep 1; st $J; U scancel $J; scontrol delete reservation=r$P 2> /dev/null; e $J
+scontrol create reservation=r$P user=alice starttime=now duration=60 nodes=n4 flags=ignore_jobs > /dev/null
+J=$(B -o /dev/null --reservation=r$P -t 5 --wrap="sleep 4"); w $J RUNNING; t $J scontrol delete reservation=r$P | sed "s/r$P/R/"
+t $J scontrol update reservation=r$P nodes=n3 | sed "s/r$P/R/"; e $J; sleep 1; scontrol delete reservation=r$P""",
+    "licences that are reserved": r"""
+scontrol create reservation=l$P user=root starttime=now duration=60 licenses=matlab:2 flags=ignore_jobs nodecnt=0 | wc -l
+J=$(B -o /dev/null -L matlab:1 --wrap=true); sleep 6; st $J; scontrol delete reservation=l$P; e $J""",
+    "an account that may have less": r"""
+J=$(U sbatch --parsable $O --gres=gpu:2 -o /dev/null --wrap="sleep 12"); w $J RUNNING
+sacctmgr -iQ modify account $ACC set GrpTRES=gres/gpu=1 > /dev/null; K=$(B -o /dev/null --wrap=true); sleep 5; st $J; st $K
+t $J U scontrol update jobid=$J TimeLimit=4; e $J; e $K; sacctmgr -iQ modify account $ACC set GrpTRES=gres/gpu=-1 > /dev/null""",
+    "a user who leaves": r"""
+J=$(B -o /dev/null --begin=now+1hour --wrap=true); K=$(B -o /dev/null --wrap="sleep 5"); w $K RUNNING
+sacctmgr -i remove user alice account=$ACC 2>&1 | sed "s/[0-9][0-9]*/N/g" | sort | uniq; e $K; U scancel $J; e $J
+J=$(B -o /dev/null --begin=now+4 --wrap=true); sacctmgr -iQ modify user alice account=$ACC set qos=normal > /dev/null
+sleep 7; st $J; f $J Reason; sacctmgr -iQ modify user alice account=$ACC set qos=normal,$ACC > /dev/null; e $J""",
+    "a QOS that is removed": r"""
+sacctmgr -iQ add qos q$P > /dev/null; sacctmgr -iQ modify user alice account=$ACC set qos+=q$P > /dev/null; sleep 1
+J=$(U sbatch --parsable -p $P --account=$ACC --qos=q$P --gres=gpu:1 -o /dev/null --begin=now+4 --wrap=true)
+K=$(U sbatch --parsable -p $P --account=$ACC --qos=q$P --gres=gpu:1 -o /dev/null --wrap="sleep 4"); w $K RUNNING
+sacctmgr -iQ remove qos q$P 2>&1 | sed "s/[0-9][0-9]*/N/g"; e $K; sleep 6; st $J; f $J Reason; U scancel $J; e $J""",
+    **{
+        f"nodes that {state}": rf"""
+K=$(B -o /dev/null --wrap="sleep 8"); w $K RUNNING
+scontrol update nodename=n[1-4] state={state} reason=t 2>&1; J=$(B -o /dev/null --wrap=true); sleep 4; st $J; st $K
+e $K; sleep 1; scontrol update nodename=n[1-4] state={back} 2>&1; e $J"""
+        for state, back in (("fail", "resume"), ("power_down_asap", "resume"), ("down", "resume"))
+    },
+    "a reboot": r"""
+scontrol reboot ASAP nextstate=resume reason=t n1 2>&1; J=$(B -o /dev/null -w n1 --wrap=true); sleep 3; st $J
+scontrol cancel_reboot n1 2>&1; e $J""",
+    "a partition without a node": r"""
+J=$(B -o /dev/null -w n4 --wrap="sleep 8"); w $J RUNNING; scontrol update PartitionName=$P Nodes=n[1-3]
+K=$(B -o /dev/null --wrap="sleep 1"); e $K; st $J; scontrol update PartitionName=$P Nodes=n[1-4]; e $J""",
+    "read anew": r"""
+J=$(B -o /dev/null --wrap="sleep 6"); w $J RUNNING; K=$(B -o /dev/null --begin=now+3 --wrap=true)
+H=$(B -o /dev/null --hold --wrap=true); scontrol reconfigure; sleep 1; scontrol reconfigure; e $J; e $K; st $H
+U scontrol release $H; e $H""",
+    "a controller that dies": r"""
+J=$(B -o /dev/null --wrap="sleep 12"); w $J RUNNING; K=$(B -o /dev/null --begin=now+9 --wrap=true)
+H=$(B -o /dev/null --hold --wrap=true); A=$(B -o /dev/null -d afterany:$J --wrap=true); sleep 7
+kill -9 $(cat /run/slurmctld/slurmctld.pid); sleep 1; runuser -u slurm -- slurmctld
+for i in $(seq 40); do scontrol ping | grep -q UP && break; sleep .25; done
+e $J; e $K; e $A; st $H; U scontrol release $H; e $H""",
+    "all of a user's": r"""
+J=$(B -o /dev/null --wrap="sleep 60"); w $J RUNNING; K=$(B -o /dev/null --hold --wrap=true)
+A=$(B -o /dev/null --array=1-3 --begin=now+1hour --wrap=true); M=$(B -o /dev/null --begin=now+1hour -J other --wrap=true)
+U scancel --state=PENDING --partition=$P --jobname=wrap; sleep 1; st $J; st $K; st $A; st $M
+U scancel -u alice -p $P; e $J; e $M""",
+    "times of its own": r"""
+printf "#SCRON -p $P --account=$ACC --qos=$ACC --gres=gpu:1 -o /dev/null\n* * * * * date +%%s >> $D/ran\n" > tab
+U scrontab tab 2>&1; touch ran; chmod 666 ran; for i in $(seq 700); do [ $(wc -l < ran) -ge 2 ] && break; sleep .25; done
+sleep 5; wc -l < ran; echo $(( ($(tail -1 ran) - $(head -1 ran)) / 50 )); U scrontab -r; squeue -h -p $P -t PD,R | wc -l""",
+    "another default": r"""
+scontrol update PartitionName=$P Default=YES
+J=$(U sbatch --parsable --account=$ACC --qos=$ACC --gres=gpu:1 -o /dev/null --begin=now+1hour --wrap=true)
+scontrol update PartitionName=raw Default=YES; K=$(U sbatch --parsable --gres=gpu:1 -o /dev/null --wrap=true); e $K 40
+scontrol update PartitionName=dl Default=YES; f $J Partition; scontrol show job $J | grep -c "AdminComment=horae=.*part=$P" |
+  sed "s/1/$([ $SIDE = managed ] && echo 0)/"; U scancel $J""",
+    "nobody's time": r"""
+scontrol update PartitionName=$P DefaultTime=7; J=$(B -o /dev/null --begin=now+4 --wrap=true); f $J TimeLimit
+scontrol update PartitionName=$P DefaultTime=9 MaxTime=5; sleep 7; st $J; f $J Reason
+scontrol update PartitionName=$P MaxTime=UNLIMITED DefaultTime=60; e $J; f $J TimeLimit""",
     "drained": r"""
 scontrol update nodename=n[1-4] state=drain reason=t; J=$(B -o /dev/null --wrap=true); sleep 8; st $J
 scontrol update nodename=n[1-4] state=resume; e $J""",
@@ -245,3 +372,48 @@ def test_a_day_of_commands_is_as_in_a_plain_partition(day: accounts.Day) -> None
     ]
     assert not apart, "\n\n".join(apart)
     assert "end COMPLETED" in found["tasks by both", "managed"]
+
+
+#: what is done in the middle of a resize, and some seconds later
+DEEDS = {
+    "read anew": ("scontrol reconfigure", "scontrol reconfigure"),
+    "a node less": ("scontrol update PartitionName=$P Nodes=n[2-4]", "scontrol update PartitionName=$P Nodes=n[1-4]"),
+    "a controller that dies": (
+        "sleep 5; kill -9 $(cat /run/slurmctld/slurmctld.pid); sleep 1; runuser -u slurm -- slurmctld",
+        "for i in $(seq 40); do scontrol ping | grep -q UP && break; sleep .25; done",
+    ),
+    "suspended": ("scontrol suspend $E; sleep 3; scontrol resume $E", "true"),
+    "drained": ("scontrol update nodename=n[1-2] state=drain reason=t", "scontrol update nodename=n[1-2] state=resume"),
+    "failing": ("scontrol update nodename=n[3-4] state=fail reason=t", "scontrol update nodename=n[3-4] state=resume"),
+    "closed": ("scontrol update PartitionName=$P State=INACTIVE", "scontrol update PartitionName=$P State=UP"),
+    "requeued": ("scontrol requeue $E", "true"),
+    "first": ("scontrol top $E", "scontrol update jobid=$E Nice=0"),
+    "limited": ("sacctmgr -iQ modify qos $ACC set GrpTRES=gres/gpu=3", "sacctmgr -iQ modify qos $ACC set GrpTRES=gres/gpu=6"),
+}
+
+
+def test_an_elastic_job_outlives_what_administrators_do_in_the_middle_of_its_resizes(day: accounts.Day) -> None:
+    cluster, partition = day.cluster, day.partitions["managed"]
+    here, steps = cluster.shared()[0], 120 * len(DEEDS)
+    (here / f"{partition}.py").write_text(trainer(steps, 0.03))
+    base, out = f"/shared/{partition}", here / f"{partition}.elastic"
+    job = day.submit(
+        "managed",
+        f"--gres=gpu:1 --time=60 --open-mode=append --output={base}.elastic --comment=horae:min=1,max=8,iters={steps}",
+        f"exec {cluster.tool()} --checkpoint {base}-e -- python3 {base}.py patient\n",
+    )
+    log = lambda: out.read_bytes() if out.exists() else b""  # noqa: E731
+    says = f"P={partition}; E={job}; ACC={day.name('managed')};"
+    for name, deed in DEEDS.items():
+        starts = len(starts_in(log()))
+        wait_for(f"it trains before it is {name}", lambda: bool(steps_in(log().rpartition(b"start step=")[2])), 120)
+        day.submit("managed", "--gres=gpu:4 --time=2", "sleep 4\n")
+        for each in deed:
+            cluster.run("bash", "-c", f"{says} {each} || true")
+            wait_for("a resize", lambda: len(starts_in(log())) > starts, 120)
+        print(name, len(starts_in(log())), len(steps_in(log())))
+    wait_for("all is done", lambda: "COMPLETED" in cluster.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T"), 240)
+    done, epochs = steps_in(log()), [start.epoch for start in starts_in(log())]
+    assert sorted(set(done)) == list(range(1, steps + 1)), "a step was left out"
+    assert epochs == sorted(set(epochs)), "two starts of one number"
+    assert len(done) == len(set(done)), [at for at, step in enumerate(done) if at and step <= done[at - 1]]

@@ -52,6 +52,7 @@ class Boundary:
     spoil: Spoil = lambda command, answer: answer
     private: str = "none"
     reservations: str = ""
+    dependencies: tuple[str, ...] = ()
     ran: list[Sequence[str]] = field(default_factory=list)
     where: str = "a model"
     files: Files = field(default_factory=LocalFiles)
@@ -65,11 +66,12 @@ class Boundary:
     ) -> Completed:
         self.ran.append(argv)
         out = {
-            "squeue": lambda: self._squeue(env["SQUEUE_FORMAT2"]),
+            "squeue": lambda: self.waits_for() if "%E" in argv else self._squeue(env["SQUEUE_FORMAT2"]),
             "sinfo": self._sinfo,
             "sacct": lambda: "".join(self.ended.get(each, "") for each in argv[argv.index("-j") + 1].split(",")),
             "id": lambda: "horae\n",
             "scancel": lambda: "",
+            "timeout": lambda: "",
         }[argv[0]]()
         return self.spoil(argv[0], Completed(0, out, "", 0.0))
 
@@ -78,6 +80,10 @@ class Boundary:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def waits_for(self) -> str:
+        """Of jobs in all partitions."""
+        return "".join(f"{each}\n" for each in ("(null)", *self.dependencies))
 
     def _squeue(self, format_: str) -> str:
         words = dict(each.split(":", 1) for each in format_.split(","))

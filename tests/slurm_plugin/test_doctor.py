@@ -78,6 +78,15 @@ def test_a_slurmrestd_of_a_mighty_account_is_warned_of() -> None:
     assert mended.check_rest("", "slurm") == []
 
 
+@pytest.mark.parametrize(
+    ("enforced", "by", "warned"),
+    [("none", "account", True), ("", "qos", True), ("none", "user", False), ("safe", "account", False), ("safe", "qos", True)],
+)
+def test_where_anybody_may_name_any_account_the_tenants_are_warned_of(enforced: str, by: str, warned: bool) -> None:
+    found = doctor._tenants(replace(FACTS, enforced=frozenset({enforced})), by)
+    assert [check.verdict for check in found] == [Verdict.WARN] * warned
+
+
 def test_what_the_site_hides_is_said() -> None:
     found = doctor._private(replace(FACTS, private=frozenset({"jobs", "cloud"})))
     assert [(check.verdict, "jobs" in check.text) for check in found] == [(Verdict.OK, True)]

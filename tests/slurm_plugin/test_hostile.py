@@ -5,7 +5,9 @@ The same on real daemons: tests/real/test_slurm_hostile.py.
 
 from __future__ import annotations
 
+import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from horae.port import FixConfiguration, JobState, attend
+from horae.port import FixConfiguration, JobState, ObservedJob, PortError, attend
 from policy.model import BadInput
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.base import CannotSay
@@ -34,9 +36,10 @@ from slurm_plugin.clients.pyslurm import job_row as pyslurm_row
 from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.sealed import PLAIN, Seal
 from slurm_plugin.comment import parse_tag, parse_word
+from slurm_plugin.files.transport import Completed
 from slurm_plugin.jobs.shapes import stdout_path
 from slurm_plugin.options import Options
-from slurm_plugin.records import BadRecord, duration, expand, gpus, number, size
+from slurm_plugin.records import BadRecord, End, duration, expand, gpus, number, size
 from tests.slurm_plugin.boundary import Boundary, job, running
 from tests.slurm_plugin.rows import ROW
 
@@ -78,6 +81,60 @@ def test_whatever_users_write_stays_in_its_field(words: dict[str, str]) -> None:
         ("1", "ann", 1000, "PENDING", ()), ("2", "ann", 1000, "RUNNING", ("n1",)),
     ]  # fmt: skip
     assert next(iter(rows.values())).name == words["Name"]
+
+
+HOSTILE = (
+    "", "\n", "x" * 65536, "$(touch pwned)", "'\"`;|&<>", "%j/../../etc/%x", "\x1b]0;x\x07\u202e", "--all -u root", "\udcff",
+    "horae=zzz,gpus=9999999,shape=own", "horae:min=1,max=1000000,app=../../x", "afternotok:2:3(unfulfilled)",
+    "n[1-99999]x[1-9]", "gres:gpu:" + "9" * 30, "-1", "9" * 400, "1e308", "0", "N/A", "UNLIMITED", "dl,raw", "²",
+)  # fmt: skip
+HIS = (*USERS_FIELDS, "QOS", "Dependency", "NumNodes", "NumCPUs", "TimeLimit", "TimeLeft", "tres-alloc", "exit_code")
+
+
+def day(folder: Path, **words: str) -> tuple[list[object], list[str], list[str]]:
+    """What is shown of the others, and what became of a start, a stop and a cancel of theirs; what Slurm was told; notes.
+    Job 1 is of who wrote `words`."""
+    told: list[str] = []
+
+    def note(command: str, answer: Completed) -> Completed:
+        told.append(command)
+        return answer
+
+    slurm = Boundary({"1": job(1, **words), "2": job(2), "3": running(3), "4": job(4)}, spoil=note)
+    port = cluster(slurm, folder)
+    port.claim("me")
+    seen = attend(port)
+    done = [
+        port.start_many([("2.n2", {"n2": 1}, 1)]),
+        port.stop_many([("3.n3", 30.0)]),
+        port.cancel_many(["4.n4"]),
+    ]
+    with contextlib.suppress(PortError):
+        port.start("1.n1", {"n1": 1}, 1)
+    with contextlib.suppress(PortError):
+        port.read_log("1.n1", 0)
+    later = attend(port)
+    others = [each for look in (seen, later) for each in look.jobs if not each.id.startswith("1.")]
+    nodes = [node.foreign for node in seen.nodes]
+    return [*others, nodes, done], [*told, *(" ".join(argv) for argv in slurm.ran)], [*seen.notes, *later.notes]
+
+
+@pytest.mark.parametrize("field", HIS)
+def test_whatever_stands_in_a_field_costs_its_own_job_at_most(field: str, tmp_path: Path) -> None:
+    plain, _, _ = day(tmp_path / "plain")
+    for at, value in enumerate(HOSTILE):
+        others, told, notes = day(tmp_path / str(at), **{field: value})
+        assert [_without_times(each) for each in others] == [_without_times(each) for each in plain], value
+        assert len(value) < 5 or not any(value in line for line in told), "his words reach no command line"
+        assert all(note.isprintable() and len(note) < 600 for note in notes), notes
+
+
+def _without_times(each: object) -> object:
+    return replace(each, since_s=0.0) if isinstance(each, ObservedJob) else each
+
+
+def test_an_end_is_told_whatever_its_site_wrote_before_the_mark() -> None:
+    assert ends_of("1|COMPLETED|0:0|10|17|a|b horae=n1,gpus=1\n") == {"1.n1": End("COMPLETED", 0, 17.0)}
 
 
 def test_a_seal_is_another_for_each_answer_and_no_other_user_sees_it(tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ class Lua:
     def beat(self, hold: str = "dl", age_s: float = 0) -> None:
         (self.folder / "heartbeat").write_text(f"time {int(time.time() - age_s)}\nhold {hold}\n")
 
-    def submit(self, uid: int = 1000, **fields: Any) -> tuple[int, Any]:
-        """(return code, the job description after it)."""
+    def submit(self, uid: int = 1000, of_none: str = "", **fields: Any) -> tuple[int, Any]:
+        """(return code, the job description after it). `of_none`: the partition of who names none."""
         default = {
             "partition": "dl", "script": "#!/bin/sh\n", "tres_per_node": "gres:gpu:v100:2", "min_nodes": 2,
             "max_nodes": 2, "num_tasks": NO_VAL, "cpus_per_task": NO_VAL16, "ntasks_per_node": NO_VAL16,
@@ -56,7 +56,8 @@ class Lua:
             "environment": self.runtime.table_from({}),
         }  # fmt: skip
         job = self.runtime.table_from({**default, **fields})
-        parts = self.runtime.table_from({name: self.runtime.table_from({}) for name in PARTITIONS})
+        flags = {name: {"flag_default": int(name == of_none)} for name in PARTITIONS}
+        parts = self.runtime.table_from({name: self.runtime.table_from(each) for name, each in flags.items()})
         return int(self.runtime.globals().slurm_job_submit(job, parts, uid)), job
 
     def modify(self, uid: int, record: dict[str, Any], **fields: Any) -> int:
@@ -393,6 +394,20 @@ def test_tasks_by_the_gpu_and_the_partition_are_noted(lua: Lua) -> None:
     tag = parse_tag(lua.submit(**RIGID, ntasks_per_gpu=NO_VAL16, num_tasks=8, partition="raw,dl")[1].admin_comment)
     assert tag is not None
     assert (tag.tasks, tag.partition) == (None, "dl")
+
+
+def test_the_partition_of_who_names_none_is_the_one_of_now(lua: Lua) -> None:
+    """An administrator may make another the default without a word to anybody."""
+    assert not waits(lua.submit(**RIGID, partition=None, of_none="raw")[1])
+    assert waits(lua.submit(**RIGID, partition=None, of_none="dl")[1])
+
+
+def test_a_job_of_a_scrontab_is_slurms_own(lua: Lua) -> None:
+    """Slurm begins it again after each end: who gave it a time and let it go would have it run without a pause."""
+    code, job = lua.submit(**RIGID, cron_job=True, begin_time=int(time.time()) + 60)
+    assert (code, job.admin_comment, waits(job)) == (0, None, False)
+    assert lua.submit(cron_job=True)[0] == -1
+    assert "scrontab" in lua.said[-1]
 
 
 @pytest.mark.parametrize("held", ["", ",held=1"])

@@ -40,6 +40,12 @@ def test_each_job_of_ours_is_given_its_time_again(tmp_path: Path) -> None:
     )
 
 
+def test_what_a_site_writes_before_the_mark_hides_no_job(tmp_path: Path) -> None:
+    rows = (PARKED.replace("horae=", "a|b| horae=") + "BeginTime|", GIVEN.replace("horae=", "| horae="))
+    told = ["update jobid=7 StartTime=now", "update jobid=8 StartTime=uts9999999999"]
+    assert handed_back(tmp_path, "cat <<'EOF'\n" + "\n".join((rows[0], rows[1] + "None|")) + "\nEOF") == (0, told)
+
+
 def test_a_job_whose_mark_was_written_over_is_known_by_the_note(tmp_path: Path) -> None:
     """Not another that was given its number since."""
     _, *rest = PARKED.split("|")

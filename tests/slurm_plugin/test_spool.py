@@ -235,21 +235,37 @@ def test_a_folder_of_a_job_that_is_a_link_is_neither_written_nor_read(tmp_path: 
 def test_folders_of_jobs_that_are_over_leave_by_age_and_by_size(tmp_path: Path) -> None:
     spool, now_s, day_s = Spool(LocalFiles(), str(tmp_path)), 1e9, 86400.0
     spool.prepare()
-    for number, days in (("1", 40), ("2", 40), ("3", 20), ("4", 10), ("5", 1)):
+    for number, days, size in (("1", 40, 5), ("2", 40, 9000), ("3", 20, 1000), ("4", 10, 2000), ("5", 1, 1000)):
         folder = tmp_path / "jobs" / f"{number}.abc"
         folder.mkdir()
-        for name, size in (("epoch", 2), ("output.log", 1000)):
-            (folder / name).write_bytes(b"x" * size)
-            os.utime(folder / name, (now_s - days * day_s, now_s - days * day_s))
-        os.utime(folder, (now_s - days * day_s, now_s - days * day_s))
+        (folder / "output.log").write_bytes(b"x" * size)
+        for path in (folder / "output.log", folder):
+            os.utime(path, (now_s - days * day_s, now_s - days * day_s))
 
-    def left() -> list[str]:
+    def left(most: int) -> list[str]:
+        assert spool.clean(now_s, 30 * day_s, most, {"2.abc"}) == []
         return sorted(path.name[0] for path in (tmp_path / "jobs").iterdir())
 
-    assert spool.clean(now_s, 30 * day_s, 10**9, {"2.abc"}) == []
-    assert left() == ["2", "3", "4", "5"], "who lives stays, however old"
-    assert spool.clean(now_s, 30 * day_s, 2500, {"2.abc"}) == []
-    assert left() == ["2", "5"], "the oldest went, until the rest had room"
+    assert left(10**9) == ["2", "3", "4", "5"], "who lives stays, however old"
+    assert left(3000) == ["2", "3", "5"], "the largest went, until the rest had room"
+    assert left(1500) == ["2", "5"], "of equal ones the older"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_an_owner_writes_into_his_folder_costs_no_other_folder(tmp_path: Path, kept: bool) -> None:
+    """A file of a terabyte takes no room, and anybody may write one."""
+    spool = Spool(LocalFiles(), str(tmp_path))
+    spool.prepare()
+    for number in ("1", "2", "3"):
+        (tmp_path / "jobs" / f"{number}.abc").mkdir()
+        (tmp_path / "jobs" / f"{number}.abc" / "output.log").write_text("done")
+    os.truncate(tmp_path / "jobs/2.abc/output.log", 10**12)
+    if kept:
+        (tmp_path / "jobs/2.abc/deep").mkdir()
+    os.utime(tmp_path / "jobs/2.abc", (4e9, 4e9))
+    for living in ({"2.abc"}, set[str]()):
+        spool.clean(2e9, 1e9, 100, living)
+        assert {"1.abc", "3.abc"} <= {path.name for path in (tmp_path / "jobs").iterdir()}, living
 
 
 def test_cleaning_follows_no_link_and_says_what_stays(tmp_path: Path) -> None:

@@ -14,17 +14,20 @@ import pytest
 
 from horae.port import Batching, FixConfiguration, JobState, Never, PortError, TryLater, attend
 from slurm_plugin.adapter import SlurmCluster
+from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
-from slurm_plugin.errors import Gone
-from slurm_plugin.files.transport import LocalTransport
+from slurm_plugin.errors import ControllerAway, Gone
+from slurm_plugin.files.transport import Completed, LocalTransport
 from slurm_plugin.jobs import starts
 from slurm_plugin.jobs.record import Memories
 from slurm_plugin.jobs.starts import RESTART_GAP_S
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Write
+from tests.contract.waiting import wait_for
 from tests.slurm_plugin.answers import Scripted
+from tests.slurm_plugin.boundary import Boundary, running
 from tests.slurm_plugin.rows import FACTS, ROW
 
 ME = os.getuid()
@@ -157,6 +160,36 @@ def test_stops_are_one_signal_and_are_on_the_disk_before_it(site: Site) -> None:
     assert met == [True]
     assert site.port.stop_many([(job, 30.0) for job in site.jobs]) == {}
     assert site.slurm.said == ["signal 1 2 3"], "asked already"
+
+
+def test_a_script_whose_failure_another_waits_for_leaves_by_a_requeue(site: Site) -> None:
+    """It would answer the signal by exit code 86, and the other begin."""
+    site.slurm.rows["2"] = replace(site.slurm.rows["2"], dependency="afternotok:1(unfulfilled)")
+    site.running()
+    assert site.port.stop_many([(job, 30.0) for job in site.jobs]) == {}
+    assert site.slurm.said == ["standing", "requeuehold 1", "signal 2 3"]
+
+
+def test_whom_jobs_of_other_partitions_wait_for_is_asked_at_the_stop(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def note(command: str, answer: Completed) -> Completed:
+        said.append(command)
+        broken = command == "squeue" and slurm.dependencies == ("?",) and answer.out.endswith("?\n")
+        return replace(answer, rc=1, err="Socket timed out") if broken else answer
+
+    jobs = {str(at): {**running(at, UserID=str(ME)), "StartTime": "1699990000"} for at in (1, 2)}
+    slurm = Boundary(jobs, dependencies=("?",), spoil=note)
+    options = Options(partitions=("dl",), spool=str(tmp_path / "spool"), state=str(tmp_path / "memory"))
+    port = SlurmCluster(options, slurm, choose(options, slurm))
+    port.claim("me")
+    stops = [(job.id, 30.0) for job in attend(port).jobs]
+    assert {type(error) for error in port.stop_many(stops).values()} == {ControllerAway}
+    assert "scancel" not in said, "it might begin another's job"
+    slurm.dependencies = ("afterok:2(unfulfilled)", "afternotok:1(unfulfilled)")
+    wait_for("it is asked again", lambda: port.stop_many(stops) == {})
+    assert "scontrol requeuehold 1" in said
+    assert [argv[-1] for argv in slurm.ran if "scancel" in argv] == ["2"]
 
 
 def test_who_may_not_be_requeued_any_more_since_it_was_asked_is_to_go_on(site: Site) -> None:

@@ -74,15 +74,15 @@ def test_places_of_a_second_are_forgotten_with_its_jobs() -> None:
 @pytest.mark.parametrize(
     ("dependency", "ids"),
     [
-        (None, set()),
+        ("", set()),
         ("afterok:7(unfulfilled)", set()),
         ("afternotok:7(unfulfilled)", {7}),
         ("afterany:3(unfulfilled),afternotok:12_4(unfulfilled)", {12}),
         ("afternotok:5:6(unfulfilled)?afternotok:9_*(failed)", {5, 6, 9}),
     ],
 )
-def test_jobs_whose_failure_others_wait_for_are_known(dependency: str | None, ids: set[int]) -> None:
-    assert awaited([replace(ROW, id="90", slurm_id=90, dependency=dependency)]) == ids
+def test_jobs_whose_failure_others_wait_for_are_known(dependency: str, ids: set[int]) -> None:
+    assert awaited([dependency]) == ids
     assert is_awaited(replace(ROW, id="12_3", slurm_id=40), frozenset({12}))
     assert not is_awaited(ROW, frozenset({12}))
 
