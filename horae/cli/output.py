@@ -38,7 +38,7 @@ def logs(
 ) -> None:
     """Print a job's output: of all its starts and all its ranks, oldest first.
 
-    Where a job has several ranks each line begins with its rank. Printed that begin with [horae-exec] say what Horae
+    Where a job has several ranks each line begins with its rank. Lines that begin with [horae-exec] say what Horae
     did with it. A job's owner and operators may read it. --json prints a line of JSON for each line of output.
     """
     client, reader, offset = connect(socket), Printed(rank), 0
