@@ -24,7 +24,6 @@ _LOOK_S = 0.5
 #: Bytes that nothing ends are shown as a line; and how far a line has come that is written over and over.
 _LONGEST_LINE, _BAR_S = 1 << 20, 10.0
 TAB = "\t"
-_MOST_LINES = 1 << 40
 
 
 def logs(
@@ -33,7 +32,7 @@ def logs(
     rank: Annotated[int | None, typer.Option(min=0, help="Only what this rank printed.")] = None,
     lines: Annotated[
         int | None,
-        typer.Option("--lines", "-n", min=0, max=_MOST_LINES, help="Only the newest so many, and what follows."),
+        typer.Option("--lines", "-n", min=0, max=1 << 40, help="Only the newest so many, and what follows."),
     ] = None,
     socket: Socket = None,
     as_json: Json = False,
