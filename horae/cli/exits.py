@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -83,6 +84,8 @@ def _told(error: Exception, arguments: Sequence[str]) -> Told:
         # A path that the user gave: the system's own words name the trouble.
         code = NOT_ALLOWED if isinstance(error, PermissionError) else BAD_FILE
         return Told(code, f"{os.fsdecode(error.filename)}: {error.strerror}")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return Told(BAD_FILE, f"a file cannot be read or written whole: {error.strerror}")
     return _bug(error, arguments)
 
 

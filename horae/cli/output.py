@@ -31,14 +31,15 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
     rank: Annotated[int | None, typer.Option(min=0, help="Only what this rank printed.")] = None,
     lines: Annotated[
-        int | None, typer.Option("--lines", "-n", min=0, help="Only the newest so many, and what follows.")
+        int | None,
+        typer.Option("--lines", "-n", min=0, max=1 << 40, help="Only the newest so many, and what follows."),
     ] = None,
     socket: Socket = None,
     as_json: Json = False,
 ) -> None:
     """Print a job's output: of all its starts and all its ranks, oldest first.
 
-    Where a job has several ranks each line begins with its rank. Printed that begin with [horae-exec] say what Horae
+    Where a job has several ranks each line begins with its rank. Lines that begin with [horae-exec] say what Horae
     did with it. A job's owner and operators may read it. --json prints a line of JSON for each line of output.
     """
     client, reader, offset = connect(socket), Printed(rank), 0

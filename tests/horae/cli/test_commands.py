@@ -271,6 +271,8 @@ def test_a_snapshot_replays(site: Client, horae: Horae, tmp_path: Path) -> None:
     assert [j.name for j in instance.read(str(file)).jobs] == ["1"]
     assert horae("snapshot", "--json").json["jobs"][0]["name"] == "1"
     assert horae("snapshot", "--pool", "nowhere").code == 3
+    full = horae("snapshot", "-o", "/dev/full")
+    assert full.code == 3 and "No space left on device" in full.err
 
 
 def test_release_all_asks_first(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ def test_logs_print_lines_of_all_ranks_or_of_one(site: Client, horae: Horae, mon
     none = horae("logs", "1", "--rank", "99")
     assert (none.code, none.lines) == (1, []) and "job 1 has no rank 99" in none.err
     assert horae("logs", "1", "--rank", "0").lines == ["a", "20%", "[horae-exec] c"]
+    assert horae("logs", "1", "-n", "9" * 30).code == 2
     assert horae("logs", "1", "-n", "2").lines == ["[horae-exec] c", "1: \\x1b[31md"]
     assert horae("logs", "1", "-n", "1", "--json").lines == ['{"line": "1: \\u001b[31md"}']
 
