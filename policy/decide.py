@@ -152,17 +152,7 @@ def _asked(
 ) -> Proposal:
     """What the policy says of the jobs that neither end nor rest; who rests runs on what is idle even so. Raises
     PolicyFailed; BadInput passes through."""
-    others = _without(snapshot, {*lost, *rest})
-    try:
-        proposal = catalogue.load(entry)(others, options, context)
-    except BadInput:
-        raise
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        if others.state and _begins(others, entry, options, context):
-            remedy = f"as an earlier answer of {entry.name} returned it, or none"
-            raise BadInput(f"is none that {entry.name} goes on from ({what})", field="state", remedy=remedy) from error
-        raise PolicyFailed(entry.name, f"raised {what}{_where(entry, error)}", traceback.format_exc()) from error
+    proposal = _answered(_without(snapshot, {*lost, *rest}), entry, options, context)
     if not isinstance(proposal, Proposal):
         raise PolicyFailed(entry.name, f"returned {type(proposal).__name__}, not a Proposal")
     proposal = _in_shape(snapshot, proposal, context)
@@ -176,6 +166,19 @@ def _asked(
     fill(placer, resting_jobs)
     more = {name: placer.taken[name] for name in rest if placer.taken.get(name)}
     return replace(proposal, allocation={**proposal.allocation, **more}) if more else proposal
+
+
+def _answered(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Any:
+    try:
+        return catalogue.load(entry)(snapshot, options, context)
+    except BadInput:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        if snapshot.state and _begins(snapshot, entry, options, context):
+            remedy = f"as an earlier answer of {entry.name} returned it, or none"
+            raise BadInput(f"is none that {entry.name} goes on from ({what})", field="state", remedy=remedy) from error
+        raise PolicyFailed(entry.name, f"raised {what}{_where(entry, error)}", traceback.format_exc()) from error
 
 
 def _begins(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> bool:

@@ -297,8 +297,11 @@ class _Round:
         for name in charged:
             for node in homes.get(name, EMPTY):
                 there.setdefault(node, []).append(name)
-        weight = {name: self.size[name] * before.get(name, 1.0) for name in charged}
-        return {node: mean([charged[n] for n in names], [weight[n] for n in names]) for node, names in there.items()}
+        level = {}
+        for node, names in there.items():
+            weights = [self.size[name] * before.get(name, 1.0) for name in names]
+            level[node] = mean([charged[name] for name in names], weights)
+        return level
 
     def _carried_over(
         self, charged: Mapping[JobName, int], part: Mapping[JobName, float], level: Mapping[NodeName, float]
@@ -311,9 +314,11 @@ class _Round:
         out = dict(charged)
         for name, pass_ in charged.items():
             was, now = homes.get(name), self.site.homes.get(name)
-            ratio = max(before.get(name, 1.0), LEAST) / max(part.get(name, 1.0), LEAST)
-            if was and now and (was != now or ratio != 1.0):
-                out[name] = round(_level_of(now, level) + (pass_ - _level_of(was, level)) * ratio)
+            then = max(before.get(name, 1.0), LEAST)
+            of_it = max(part.get(name, 1.0), LEAST)
+            if was and now and (was != now or then != of_it):
+                ahead = (pass_ - _level_of(was, level)) * then
+                out[name] = round(_level_of(now, level) + ahead / of_it)
         return out
 
     def _stride(self, passes: Mapping[JobName, int], part: Mapping[JobName, float]) -> list[JobName]:

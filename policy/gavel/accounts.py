@@ -23,7 +23,7 @@ Times = Mapping[GpuType, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class TimeAccount:
     at_s: Seconds  #: when it began
     attained: Times  #: GPU-s by then
     owed: Times  #: s on each type, of what came before; negative: ahead
@@ -45,18 +45,19 @@ class Account:
     def _ran_s(self, job: Job, types: Collection[GpuType], size: Gpus) -> Seconds:
         return sum(max(job.attained.get(t, 0.0) - self.attained.get(t, 0.0), 0.0) for t in types) / size
 
-    def closed(self, job: Job, fractions: Times, size: Gpus, now_s: Seconds, most_s: Seconds) -> Account:
+    def closed(self, job: Job, fractions: Times, size: Gpus, now_s: Seconds, most_s: Seconds) -> TimeAccount:
         """The one that follows it, `fractions` having been the job's."""
-        due = {
-            t: self.owed.get(t, 0.0) + fractions.get(t, 0.0) * (now_s - self.at_s) - self._ran_s(job, (t,), size)
-            for t in {*fractions, *self.owed, *job.attained}
-        }
-        return Account(now_s, job.attained, {t: min(max(s, -most_s), most_s) for t, s in due.items()})
+        owed: dict[GpuType, Seconds] = {}
+        for t in {*fractions, *self.owed, *job.attained}:
+            due_s = fractions.get(t, 0.0) * (now_s - self.at_s)
+            left_s = due_s + self.due_s(job, (t,), size)
+            owed[t] = min(max(left_s, -most_s), most_s)
+        return TimeAccount(now_s, job.attained, owed)
 
 
 def opened(
     snapshot: Snapshot, jobs: Iterable[Job], sizes: Mapping[JobName, Gpus], shape: int, quantum_s: Seconds
-) -> dict[JobName, Account]:
+) -> dict[JobName, TimeAccount]:
     """The accounts of `jobs` now; new ones where the `shape` of jobs, nodes and limits is not that of the state."""
     same = snapshot.state.get("turn", EMPTY).get("shape") == shape
     before: Mapping[JobName, Any] = snapshot.state.get("accounts", EMPTY)
@@ -64,9 +65,9 @@ def opened(
     for job in jobs:
         told = before.get(job.name)
         if told is None:
-            out[job.name] = Account(snapshot.now_s, job.attained, EMPTY)
+            out[job.name] = TimeAccount(snapshot.now_s, job.attained, EMPTY)
             continue
-        account = Account(told["at_s"], told["attained"], told["owed"])
+        account = TimeAccount(told["at_s"], told["attained"], told["owed"])
         if not same:
             most_s = MOST_QUANTA * quantum_s
             account = account.closed(job, told["fractions"], sizes[job.name], snapshot.now_s, most_s)
@@ -74,16 +75,14 @@ def opened(
     return out
 
 
-def plain(accounts: Mapping[JobName, Account], fractions: Mapping[JobName, Times] = EMPTY) -> dict[str, Any]:
+def plain(accounts: Mapping[JobName, TimeAccount], fractions: Mapping[JobName, Times] = EMPTY) -> dict[str, Any]:
     """For the policy's state; `fractions`: what each job is to have from now on."""
-    return {
-        "accounts": {
-            name: {
-                "at_s": account.at_s,
-                "attained": dict(account.attained),
-                "owed": dict(sorted(account.owed.items())),
-                "fractions": dict(fractions.get(name, EMPTY)),
-            }
-            for name, account in accounts.items()
+    out = {}
+    for name, account in accounts.items():
+        out[name] = {
+            "at_s": account.at_s,
+            "attained": dict(account.attained),
+            "owed": dict(sorted(account.owed.items())),
+            "fractions": dict(fractions.get(name, EMPTY)),
         }
-    }
+    return {"accounts": out}

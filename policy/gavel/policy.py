@@ -218,8 +218,13 @@ def _fractions(
     jobs: Sequence[Job], types: Sequence[GpuType], answer: Fractions, least: float = 1e-9
 ) -> dict[JobName, dict[GpuType, float]]:
     """Of each job the X that are none of a solver's noise."""
-    rows = zip(jobs, answer.x, strict=True)
-    return {job.name: {t: float(x) for t, x in zip(types, row, strict=True) if x > least} for job, row in rows}
+    out: dict[JobName, dict[GpuType, float]] = {}
+    for job, row in zip(jobs, answer.x, strict=True):
+        mine = out[job.name] = {}
+        for t, x in zip(types, row, strict=True):
+            if x > least:
+                mine[t] = float(x)
+    return out
 
 
 #: (-priority, -due, -X, tie, job, type, received)
@@ -232,7 +237,7 @@ def _priorities(
     sizes: Mapping[JobName, Gpus],
     types: Sequence[GpuType],
     answer: Fractions,
-    books: Mapping[JobName, accounts.Account],
+    books: Mapping[JobName, accounts.TimeAccount],
 ) -> list[_Pair]:
     """First first; of those that have received nothing who is owed most."""
     out: list[_Pair] = []
@@ -245,9 +250,10 @@ def _priorities(
                 continue
             # Where its speed is unknown, a type is as good as another: time on any counts.
             of, whole = ((name,), x) if job.throughput else (types, float(answer.x[m].sum()))
+            due_s = book.due_s(job, of, size)
             priority = book.priority(job, of, size, whole, snapshot.now_s)
             received = book.received(job, of, size, snapshot.now_s)
-            out.append((-priority, -book.due_s(job, of, size), -x, job.order, m, t, received))
+            out.append((-priority, -due_s, -x, job.order, m, t, received))
     return sorted(out)
 
 

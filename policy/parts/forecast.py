@@ -39,8 +39,12 @@ def check(forecast: LossForecast) -> None:
     """Raises BadInput for a law or a parameter that is not known here, or means no curve. One that says where it ends
     (`iterations`) needs no curve."""
     if forecast.law not in _SHAPES:
-        remedy = f"one of {', '.join(_SHAPES)}"
-        raise BadInput("is no law", field="loss_forecast.law", value=forecast.law, remedy=remedy)
+        raise BadInput(
+            "is no law",
+            field="loss_forecast.law",
+            value=forecast.law,
+            remedy=f"one of {', '.join(_SHAPES)}",
+        )
     missing = _needed(forecast) - forecast.parameters.keys()
     if missing and "iterations" not in forecast.parameters:
         raise BadInput(
@@ -51,8 +55,12 @@ def check(forecast: LossForecast) -> None:
     for name, value in forecast.parameters.items():
         least, most = _WITHIN.get(name, (-math.inf, math.inf))
         if not least <= value <= most:
-            place = f"loss_forecast.parameters.{name}"
-            raise BadInput(f"must be in {least:g} .. {most:g}", field=place, value=value, remedy="correct the value")
+            raise BadInput(
+                f"must be in {least:g} .. {most:g}",
+                field=f"loss_forecast.parameters.{name}",
+                value=value,
+                remedy="correct the value",
+            )
 
 
 def has_curve(forecast: LossForecast) -> bool:
