@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 #: Ticks of virtual time that one quantum costs a job which is entitled to every quantum.
 TICK = 10_000
@@ -45,7 +44,6 @@ def gang_stride(entries: Iterable[Contender], free: int) -> list[str]:
     return chosen
 
 
-@lru_cache(maxsize=4096)
 def stride(part: float) -> int:
     """Ticks that one quantum costs an entry that is entitled to `part` (0 < part <= 1) of the quanta.
 
