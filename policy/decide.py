@@ -334,8 +334,6 @@ def _tenants(
             rate = speeds.normalised(job, now)
         else:
             share = shares.get(job.name, EMPTY)
-            if not share:
-                continue
             rate = speeds.of_share(job, share)
         into = totals.setdefault(tenant, {})
         for gpu_type, x in share.items():

@@ -427,15 +427,16 @@ class Ledger:
             record = self.jobs.get(job)
             if job in self._running_on:
                 self._hold_on(*self._running_on.pop(job), -1)
-            if record is None or not record.live or rests(record):
+            if record is None or not record.live:
                 self._astir.pop(job, None)
-                if record is not None and record.live:
-                    self._resting.add(job)
-                continue
-            self._astir[job] = record
-            if runs_on(record):
-                self._running_on[job] = record.pool, dict(record.allocation)
-                self._hold_on(*self._running_on[job], 1)
+            elif rests(record):
+                self._astir.pop(job, None)
+                self._resting.add(job)
+            else:
+                self._astir[job] = record
+                if runs_on(record):
+                    self._running_on[job] = record.pool, dict(record.allocation)
+                    self._hold_on(*self._running_on[job], 1)
         self.touched.clear()
         self._in_line = tuple(sorted(self._astir.values(), key=LINE))
         self._in_motion = tuple(r for r in self._in_line if r.id not in self._running_on)

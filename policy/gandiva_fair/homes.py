@@ -143,8 +143,7 @@ def types_by_worth(
     ranked = []
     for place, (t, rate) in enumerate(rates(job, size, speeds)):
         have, there = tickets.get(t, 0.0), demand.get(t, 0.0)
-        more = added(have, there, size)  # of most jobs of a long queue none: there is nothing to round
-        ranked.append((-round(rate * more, 9) if more else 0.0, -rate * min(1.0, have / (there + size)), -place, t))
+        ranked.append((-round(rate * added(have, there, size), 9), -rate * min(1.0, have / (there + size)), -place, t))
     ranked.sort()
     return [t for _, _, _, t in ranked]
 

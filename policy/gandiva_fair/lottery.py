@@ -59,18 +59,20 @@ def gang_lottery(
     upto = list(itertools.accumulate(tickets[n] for n in names))
     draws = DRAWS * len(names)
     # Whoever runs or does not fit stays so: room only shrinks. So one look at each tells when nobody is left.
-    for candidate in [n for n in names if tickets[n] > 0]:
-        while candidate not in running and room.fits(homes[candidate]):
-            served = False
-            while draws and not served:  # until somebody is, there is room for the candidate still
-                draws -= 1
-                winner = names[bisect.bisect_right(upto, random.random() * upto[-1], 0, len(names) - 1)]
-                if not (served := serve(winner)):
-                    waiting.append(winner)
-            if not served:
-                left = {n: tickets[n] for n in names if n not in running}
-                running.update(dict.fromkeys(_without_replacement(left, homes, room, random)))
-                return list(running), waiting
+    could = (n for n in names if tickets[n] > 0)
+    candidate = next(could, None)
+    while candidate is not None:
+        if candidate in running or not room.fits(homes[candidate]):
+            candidate = next(could, None)
+            continue
+        if not draws:
+            left = {n: tickets[n] for n in names if n not in running}
+            running.update(dict.fromkeys(_without_replacement(left, homes, room, random)))
+            break
+        draws -= 1
+        winner = names[bisect.bisect_right(upto, random.random() * upto[-1], 0, len(names) - 1)]
+        if not serve(winner):
+            waiting.append(winner)
     return list(running), waiting
 
 

@@ -284,7 +284,7 @@ class _Round:
                 beside.setdefault(node, []).append(pass_)
         for job in self.jobs:
             if job.name not in out:
-                home = self.site.homes.get(job.name, EMPTY) if beside or level else EMPTY
+                home = self.site.homes.get(job.name, EMPTY)
                 near = [p for node in home for p in beside.get(node, ())]
                 out[job.name] = join(near, part.get(job.name, 1.0), _level_of(home, level))
         return out
@@ -375,22 +375,17 @@ class _Round:
 
     def _leave_none_idle(self) -> None:
         """What is left goes to gangs that no GPUs of one type hold (now, or ever), and to divisible demand."""
-        waiting = [j for j in self.snapshot.jobs if j.name not in self.placer.taken]
-        for job in waiting:
-            if job.allocation:
+        for job in self.snapshot.jobs:
+            if job.name not in self.placer.taken:
                 self.placer.drop(job)
-        waiting = sorted((j for j in waiting if j.work.left != 0), key=lambda j: j.order)
-        divisible = [j for j in self.snapshot.jobs if j.gpus.max is None and j.work.left != 0]
-        divisible.sort(key=lambda j: j.order)
-        moved = True
+        jobs = sorted((j for j in self.snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
+        divisible, moved = [j for j in jobs if j.gpus.max is None], True
         while moved:  # who moves to grow leaves a place to others
-            idle = self.placer.free()
-            for job in waiting:
-                if (idle or job.allocation) and job.name not in self.placer.taken:
+            for job in jobs:
+                if job.name not in self.placer.taken and (self.placer.free() or job.allocation):
                     place = self.placer.best(job, self.placer.usual(job))
                     if place and (not job.throughput or self.speeds.rate(job, place)):
                         self.placer.take(job, place)
-                        idle = self.placer.free()
             moved = bool(fill(self.placer, divisible, waiting=False))
 
     def _take(self, job: Job, home: Mapping[NodeName, Gpus]) -> None:

@@ -39,9 +39,7 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
             rest.append(record)
         else:
             mine.append(record)
-    capacity = _capacity(nodes, view, rest)
-    for held in ledger.held_on().values():  # who runs on has no step, and nobody waits for it
-        capacity.subtract(held)
+    capacity = _capacity(nodes, view, rest, ledger.held_on().values())
     types = {n.name: n.gpu_type for n in view.observation.nodes}
     positions = [_position(r, config, now_s, restart_gap_s, ledger.opened_s) for r in mine]
     targets = {
@@ -54,10 +52,17 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
     return Board(positions, targets, free, closed | closing(view.away, now_s))
 
 
-def _capacity(nodes: Iterable[Node], view: SnapshotSources, rest: Iterable[JobRecord]) -> Counter[NodeName]:
-    """GPUs that a plan may use, by node: less what is foreign, of jobs that are over, or held by the `rest`."""
+def _capacity(
+    nodes: Iterable[Node],
+    view: SnapshotSources,
+    rest: Iterable[JobRecord],
+    held_on: Iterable[Mapping[NodeName, Gpus]],
+) -> Counter[NodeName]:
+    """GPUs that a plan may use, by node: less what is foreign, of jobs that are over, held by the `rest`, or by those
+    that run on, which have no step and which nobody waits for."""
     capacity = Counter({n.name: n.gpus - n.foreign if n.health is not Health.DOWN else 0 for n in nodes})
-    capacity.subtract(view.strays)
+    for held in (view.strays, *held_on):
+        capacity.subtract(held)
     for record in rest:
         for node, gpus in occupies(record, view.now_s, view.config.rounds.settle_s).items():
             capacity[node] -= gpus

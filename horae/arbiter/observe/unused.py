@@ -77,9 +77,7 @@ class UnusedWatch:
                 unread_s = observation.now_s - read_s.get(job.id, math.inf)  # below zero: never, or its clock was set
                 heard_s = now_s - unread_s if unread_s >= 0 else None
                 watched = running[job.id] = self._seen(record, job, config, now_s, fresh.get(job.id), heard_s)
-                found = _found(record, job, watched, config, now_s, heard_s)
-                if found is not None or record.unused is not None:
-                    drafts += _told(record, found, now_s)
+                drafts += _told(record, _found(record, job, watched, config, now_s, heard_s), now_s)
         self._watched = running
         return [*drafts, *_reclaimed(ledger, config, now_s)]
 

@@ -146,6 +146,7 @@ def test_who_leaves_by_itself_is_waited_for_though_it_has_what_it_is_to_have(tmp
 
     assert waited_for() == set()
     site.job(leaves).state = JobState.STOPPING
+    site.core.ledger.touched.add(leaves)
     assert waited_for() == {leaves}
 
 
