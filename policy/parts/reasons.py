@@ -59,7 +59,8 @@ def _infeasible(job: Job, size: Gpus, of: str, numbers: dict[str, Any]) -> Reaso
     choice = job.gpu_types or TypeChoice()
     where = of or (f" of {' or '.join(choice.require)}" if choice.require else "")
     where += f" (never of {', '.join(choice.forbid)})" if choice.forbid else ""
-    ways = ["nodes that come back", *(["other GPU types"] if where else []), *(["a smaller minimum"] * (size > 1))]
+    ways = ["nodes that come back or that others leave", *(["other GPU types"] if where else [])]
+    ways += ["a smaller minimum"] * (size > 1)
     return Reason(
         Code.INFEASIBLE, f"no set of healthy nodes could hold {gpus(size)}{where}", numbers, ", or ".join(ways)
     )
