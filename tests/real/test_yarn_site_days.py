@@ -263,6 +263,7 @@ def definition_becomes(data: bytes) -> Callable[[Shop, str], AbstractContextMana
         hdfs(shop).write(path, data)
         shop.cluster.wait_progress(job, 5)
         grows(shop, job)
+        assert [node.foreign for node in shop.cluster.observe().nodes] == [0, 0, 0], "a node is blamed"
         shop.cluster.stop(job, 40.0)
         shop.cluster.wait(job, JobState.STOPPED, JobState.LOST)
         hdfs(shop).write(path, data)

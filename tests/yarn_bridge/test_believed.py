@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from horae.port import FixConfiguration, JobState, PortError, attend
+from horae.port import FixConfiguration, JobState, PortError, TryLater, attend
 from horae.untrusted import Unbelievable
 from tests.yarn_bridge.memory_site import SPEC, Site
 from tests.yarn_bridge.slice_site import SliceSite, app, running
@@ -237,6 +237,26 @@ def test_a_definition_that_nobody_can_read_holds_no_gpu(trains: Site) -> None:
     assert held(trains) == []
     assert path not in trains.hdfs.files
     assert not trains.yarn.services
+
+
+def test_no_node_is_blamed_where_yarn_takes_no_flex_of_a_job(trains: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner's definition of its service cannot be read: its workers were never asked for."""
+
+    def refused(name: str, owner: str, counts: dict[str, int]) -> None:
+        raise TryLater("flexing h-job-0: Unrecognized token 'garbage' (HTTP 500)")
+
+    names = [each.container for part in trains.yarn.services.values() for each in part.components["w0"].instances]
+    monkeypatch.setattr(trains.yarn, "flex", refused)
+    trains.port.reshape("job", {"n1": 2, "n2": 2}, 2)
+    trains.acknowledge(names, 1, "stopped", 86, 7.0)
+    trains.look()
+    trains.now_s += 130.0
+    trains.look()
+    seen = trains.look()
+    assert seen.blocked is not None
+    assert "2 of its 4 workers came within 120 s: flexing h-job-0: Unrecognized token" in seen.blocked.text
+    assert "not offered" not in seen.blocked.text
+    assert [each.foreign for each in attend(trains.port).nodes] == [0, 0]
 
 
 def test_no_name_of_a_job_takes_the_definition_of_a_service_away(site: Site) -> None:

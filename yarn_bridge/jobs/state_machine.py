@@ -70,7 +70,7 @@ class Facts:
     unreadable: str = ""  #: why the service could not be read, where that was tried, or what its workers wrote
     harm: str = ""  #: who pays for its application as long as that lives, however little it does
     last_words: str = ""  #: what YARN says of its application's end, where that is news
-    hindered: str = ""  #: why its service could not be made, when that was tried last
+    hindered: str = ""  #: why its service could not be made or flexed, when that was tried last
     began_s: float = 0.0  #: when its application master was first seen to run, or a daemon to answer again; 0: neither
     partitions: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: of nodes whose workers must ask for one
 
@@ -156,7 +156,8 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         given = _given(facts, not actions and record.size in (len(living), counted))
         if given and facts.now_s - record.since_s <= _SLOW_STARTS * gang_s:
             return Step(record)
-        came = f"{len(standing)} of its {record.size} workers came within {gang_s:g} s"
+        unasked = f": {facts.hindered}" if actions and facts.hindered else ""
+        came = f"{len(standing)} of its {record.size} workers came within {gang_s:g} s{unasked}"
         more = f", {_SLOW_STARTS:g} times that passed, and YARN had given {given}" if given else ""
         return _give_back(record, facts, came + more)
     return Step(record, actions)

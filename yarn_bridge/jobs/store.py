@@ -49,7 +49,7 @@ class Seen:
     began_s: float = 0.0  #: when its application master was first seen to run; 0: it does not
     refused: str = ""  #: why nothing is done with it now
     unheard: str = ""  #: why what its workers wrote cannot be read, where it goes on without
-    hindered: str = ""  #: why its service could not be made, when that was tried last
+    hindered: str = ""  #: why its service could not be made or flexed, when that was tried last
     withheld: tuple[Withheld, ...] = ()  #: why the gang that forms gets no more, as the scheduler said last
     came: Mapping[str, Gpus] | None = None  #: by node, what came of a gang that forms, or that was given back before it
     #: stood; None: all of it may be there

@@ -129,7 +129,7 @@ class Steps:
         seen.unwritten = False
 
     def do(self, seen: Seen, action: Action) -> None:
-        makes = action.verb is Verb.MAKE
+        makes = action.verb in (Verb.MAKE, Verb.FLEX)
         try:
             lives = seen.application if self._observer.lives(seen) else ""
             self._executor.do(seen.record, seen.spec, action, lives)
@@ -206,6 +206,8 @@ class Steps:
         in_part = before.phase is Phase.FORMING and after.blocked is not None and after.blocked != before.blocked
         if not in_part or after.blocked is None or facts.service is None:
             return after
+        if facts.service.components and facts.service.counts != shapes.counts(before, dict(before.allocation)):
+            return after  # YARN does not take its FLEX: nobody was asked for the others
         came = Counter(each.node for each in living_instances(facts.service))
         missing = {node: gpus - came[node] * before.each for node, gpus in before.allocation}
         if shapes.ANYWHERE in dict(before.components) or max(missing.values(), default=0) <= 0:
