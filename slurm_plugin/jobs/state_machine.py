@@ -29,6 +29,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from horae.port import Blocked, BlockKind, JobState, ObservedJob
+from horae.untrusted import printable
 from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
@@ -157,7 +158,7 @@ def _native(row: JobRow) -> str:
 def _not_yet(row: JobRow, now_s: float) -> str:
     """What a job that never ran waits for beside its turn; empty: for nothing."""
     if row.dependency is not None:
-        return f"waits for its dependency {row.dependency}"
+        return f"waits for its dependency {printable(row.dependency)}"  # it may name thousands
     begin_s = begins_s(row, now_s)
     return "" if begin_s is None else f"is not to begin before {begin_s:.0f}"
 
