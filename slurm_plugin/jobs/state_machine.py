@@ -49,8 +49,8 @@ from slurm_plugin.jobs.waiting import (
     begins_s,
     held_by_others,
     is_beside,
+    let_go_by_nobody,
     not_to_start,
-    parked,
     taken_back,
     tried_again_s,
     who_holds,
@@ -267,7 +267,7 @@ def _waiting(
     out = memo.outstanding
     if out is not None and row.restarts > out.restarts:  # ran and left between two observations
         memo, out = memo.with_last(started=True), None
-    waits = row.held or is_beside(row) or (parked(row, now_s) and not keeps_shape(row))
+    waits = let_go_by_nobody(row, now_s)
     if out is not None and not (waits and now_s > out.at_s + 3.0):
         return _granted(row, memo, options, now_s)
     if out is not None:  # held though we released it: the write was lost, somebody held it, or Slurm itself did
@@ -304,7 +304,7 @@ def _granted(
     """Released by us and not running yet."""
     grant = memo.grant
     assert grant is not None
-    if row.held or is_beside(row) or (parked(row, now_s) and not keeps_shape(row)):
+    if let_go_by_nobody(row, now_s):
         return JobState.STARTING, memo, (), None  # its shape and its release are one: neither is sent alone
     if row.reason == "BeginTime":
         change = Change(start_now=True, tasks=said_tasks(row))
