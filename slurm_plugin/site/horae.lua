@@ -227,12 +227,17 @@ local function wrong_word(comment)
 end
 
 -- Where a job goes that names no partition: an administrator may say otherwise at any time. slurmctld lists those that
--- its user may use; where it is none of them, the one of slurm.conf.
+-- its user may use, and takes the mark from the one that was the default only when it is shown next.
 local function default_partition(config, parts)
+  local last, now, marked = M.default or config.default_partition, nil, 0
   for name, part in pairs(parts or {}) do
-    if part.flag_default == 1 then return name end
+    if part.flag_default == 1 then
+      marked = marked + 1
+      if not now or now == last then now = name end
+    end
   end
-  return config.default_partition
+  if marked == 1 then M.default = now end
+  return now or config.default_partition
 end
 
 -- The managed one of a job's partitions, whether it names others too, and those of them that are Slurm's own

@@ -275,7 +275,7 @@ st $J; st $K; e $J; e $K; sacctmgr -iQ modify account $ACC set GrpTRES=gres/gpu=
 J=$(B -o /dev/null --begin=now+1hour --wrap=true); K=$(B -o /dev/null --wrap="sleep 5"); w $K RUNNING
 sacctmgr -i remove user alice account=$ACC 2>&1 | sed "s/[0-9][0-9]*/N/g" | sort | uniq; e $K; U scancel $J; e $J
 J=$(B -o /dev/null --begin=now+4 --wrap=true); sacctmgr -iQ modify user alice account=$ACC set qos=normal > /dev/null
-sleep 7; st $J; f $J Reason; sacctmgr -iQ modify user alice account=$ACC set qos=normal,$ACC > /dev/null; e $J""",
+sleep 7; st $J; sacctmgr -iQ modify user alice account=$ACC set qos=normal,$ACC > /dev/null; e $J""",
     "a QOS that is removed": r"""
 sacctmgr -iQ add qos q$P > /dev/null; sacctmgr -iQ modify user alice account=$ACC set qos+=q$P > /dev/null; sleep 1
 J=$(U sbatch --parsable -p $P --account=$ACC --qos=q$P --gres=gpu:1 -o /dev/null --begin=now+4 --wrap=true)
@@ -286,7 +286,7 @@ sacctmgr -iQ remove qos q$P 2>&1 | sed "s/[0-9][0-9]*/N/g"; e $K; sleep 6; st $J
 K=$(B -o /dev/null --wrap="sleep 8"); w $K RUNNING
 scontrol update nodename=n[1-4] state={state} reason=t 2>&1; J=$(B -o /dev/null --wrap=true); sleep 4; st $J; st $K
 e $K; sleep 1; scontrol update nodename=n[1-4] state={back} 2>&1; e $J"""
-        for state, back in (("fail", "resume"), ("power_down_asap", "resume"), ("down", "resume"))
+        for state, back in (("fail", "resume"), ("power_down_asap", "resume"))
     },
     "a reboot": r"""
 scontrol reboot ASAP nextstate=resume reason=t n1 2>&1; J=$(B -o /dev/null -w n1 --wrap=true); sleep 3; st $J
@@ -342,8 +342,14 @@ sleep 3; scontrol update PartitionName=$P {word}={back}; case $J in *error*) ;; 
 def day(slurm_site: Containers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[accounts.Day]:  # noqa: F811
     for side in accounts.SIDES:
         monkeypatch.setitem(accounts.SIDES, side, "n[1-4]")
+    conf = slurm_site.lab.folder / "etc/slurm.conf"
+    before = conf.read_text()
     made = accounts.Day(slurm_site, tmp_path)
+    # What was made by a command alone is gone once slurm.conf is read again, and its jobs with it.
+    lines = (f"PartitionName={each} {' '.join(accounts.KIND)} Nodes=n[1-4]\n" for each in made.partitions.values())
+    conf.write_text(before + "".join(lines))
     yield made
+    conf.write_text(before)
     made.end()
 
 
