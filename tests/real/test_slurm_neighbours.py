@@ -280,7 +280,7 @@ sleep 7; st $J; sacctmgr -iQ modify user alice account=$ACC set qos=normal,$ACC 
 sacctmgr -iQ add qos q$P > /dev/null; sacctmgr -iQ modify user alice account=$ACC set qos+=q$P > /dev/null; sleep 1
 J=$(U sbatch --parsable -p $P --account=$ACC --qos=q$P --gres=gpu:1 -o /dev/null --begin=now+4 --wrap=true)
 K=$(U sbatch --parsable -p $P --account=$ACC --qos=q$P --gres=gpu:1 -o /dev/null --wrap="sleep 4"); w $K RUNNING
-sacctmgr -iQ remove qos q$P 2>&1 | sed "s/[0-9][0-9]*/N/g"; e $K; sleep 6; st $J; f $J Reason; U scancel $J; e $J""",
+sacctmgr -iQ remove qos q$P > /dev/null; e $K; sleep 6; st $J; f $J Reason; U scancel $J; e $J""",
     **{
         f"nodes that {state}": rf"""
 K=$(B -o /dev/null --wrap="sleep 8"); w $K RUNNING
@@ -319,7 +319,7 @@ scontrol show job $J | grep -q "part=$P" && taken=managed || taken=plain; [ $tak
 U scancel $J""",
     "nobody's time": r"""
 scontrol update PartitionName=$P DefaultTime=7; J=$(B -o /dev/null --begin=now+4 --wrap=true); f $J TimeLimit
-scontrol update PartitionName=$P DefaultTime=9 MaxTime=5; sleep 7; st $J; f $J Reason
+scontrol update PartitionName=$P DefaultTime=9 MaxTime=5; sleep 7; st $J
 scontrol update PartitionName=$P MaxTime=UNLIMITED DefaultTime=60; e $J; f $J TimeLimit""",
     "drained": r"""
 scontrol update nodename=n[1-4] state=drain reason=t; J=$(B -o /dev/null --wrap=true); sleep 8; st $J
