@@ -400,8 +400,8 @@ DEEDS = {
 
 def test_an_elastic_job_outlives_what_administrators_do_in_the_middle_of_its_resizes(day: accounts.Day) -> None:
     cluster, partition = day.cluster, day.partitions["managed"]
-    here, steps = cluster.shared()[0], 120 * len(DEEDS)
-    (here / f"{partition}.py").write_text(trainer(steps, 0.03))
+    here, steps = cluster.shared()[0], 180 * len(DEEDS)
+    (here / f"{partition}.py").write_text(trainer(steps, 0.12))
     base, out = f"/shared/{partition}", here / f"{partition}.elastic"
     job = day.submit(
         "managed",
