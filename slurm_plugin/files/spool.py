@@ -304,6 +304,7 @@ class Spool:
         it could not be removed, in words."""
         found: list[tuple[int, float, str]] = []
         notes: list[str] = []
+        total = 0
         for job, (made_s, _) in self._files.weigh(self._root, "jobs", most=_MOST_FOLDERS).items():
             if job.startswith(".") or job in living:  # or it is being made
                 continue
@@ -313,8 +314,8 @@ class Spool:
                 notes.append(f"{self.folder(job)}: {_why(error)}")
                 continue
             size = sum(size for _, size in inside.values())
+            total += size
             found.append((size, now_s - max([made_s, *(at_s for at_s, _ in inside.values())]), job))
-        total = sum(size for size, _, _ in found)
         for size, age_s, job in sorted(found, key=lambda each: (each[1] < keep_s, -each[0], -each[1])):
             if age_s < keep_s and total <= most:
                 break

@@ -122,7 +122,7 @@ class Observer:
         command = command_of(self._client)
         if command is not None:
             return awaited(command.dependencies())
-        return awaited(row.dependency for row in self.rows.values() if row.dependency)
+        return awaited(str(row.dependency) for row in self.rows.values())
 
     def must_know(self, job: JobId) -> Known:
         """Raises Gone."""

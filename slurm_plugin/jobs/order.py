@@ -14,7 +14,7 @@ from horae.port import JobId
 from slurm_plugin.clients.routes import Batch, Routes
 from slurm_plugin.files.spool import Spool
 from slurm_plugin.jobs.record import ASKED, Memories
-from slurm_plugin.jobs.waiting import others_of
+from slurm_plugin.jobs.waiting import barred, others_of
 from slurm_plugin.records import JobRow
 from slurm_plugin.writes import Change, Write, update
 
@@ -55,7 +55,7 @@ def array_of(row: JobRow) -> int:
 
 def _is_ordered(row: JobRow) -> bool:
     """One that waits in others' partitions too keeps its place among those there."""
-    return row.state == "PENDING" and not others_of(row)
+    return row.state == "PENDING" and not others_of(row) and not barred(row)
 
 
 @dataclass(slots=True)

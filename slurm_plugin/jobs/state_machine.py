@@ -29,6 +29,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from horae.port import Blocked, BlockKind, JobState, ObservedJob
+from horae.untrusted import printable
 from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
@@ -48,8 +49,8 @@ from slurm_plugin.jobs.waiting import (
     begins_s,
     held_by_others,
     is_beside,
+    let_go_by_nobody,
     not_to_start,
-    parked,
     taken_back,
     tried_again_s,
     who_holds,
@@ -157,7 +158,7 @@ def _native(row: JobRow) -> str:
 def _not_yet(row: JobRow, now_s: float) -> str:
     """What a job that never ran waits for beside its turn; empty: for nothing."""
     if row.dependency is not None:
-        return f"waits for its dependency {row.dependency}"
+        return f"waits for its dependency {printable(row.dependency)}"  # it may name thousands
     begin_s = begins_s(row, now_s)
     return "" if begin_s is None else f"is not to begin before {begin_s:.0f}"
 
@@ -266,7 +267,7 @@ def _waiting(
     out = memo.outstanding
     if out is not None and row.restarts > out.restarts:  # ran and left between two observations
         memo, out = memo.with_last(started=True), None
-    waits = row.held or is_beside(row) or (parked(row, now_s) and not keeps_shape(row))
+    waits = let_go_by_nobody(row, now_s)
     if out is not None and not (waits and now_s > out.at_s + 3.0):
         return _granted(row, memo, options, now_s)
     if out is not None:  # held though we released it: the write was lost, somebody held it, or Slurm itself did
@@ -303,7 +304,7 @@ def _granted(
     """Released by us and not running yet."""
     grant = memo.grant
     assert grant is not None
-    if row.held or is_beside(row) or (parked(row, now_s) and not keeps_shape(row)):
+    if let_go_by_nobody(row, now_s):
         return JobState.STARTING, memo, (), None  # its shape and its release are one: neither is sent alone
     if row.reason == "BeginTime":
         change = Change(start_now=True, tasks=said_tasks(row))

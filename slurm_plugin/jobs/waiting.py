@@ -28,6 +28,7 @@ _AHEAD_S = _FAR_S + 24 * 3600.0
 _REQUEUED_S = 600.0
 #: reasons that squeue gives for a hold, of `scontrol hold` (ours are such, too) and `scontrol requeuehold`
 _BY_ADMIN, _REQUEUED_HELD = "JobHeldAdmin", "job requeued in held state"
+_BARRED = frozenset({"InvalidQOS", "InvalidAccount"})
 _LONGEST_PAUSE = 6  #: as a power of two, in seconds
 _NEXT_S = 1e-5  #: from one job to the next of the same second: as small as lasts through sums of times
 
@@ -62,9 +63,20 @@ def restarts_itself(row: JobRow) -> bool:
     return row.state == "EXPEDITING" and not row.nodes and keeps_shape(row)
 
 
+def barred(row: JobRow) -> bool:
+    """Whether Slurm bars it for an account or a QOS that is gone, until it is given another. It looks once: whatever is
+    written to such a job lifts the bar, and it would run without either."""
+    return row.state == "PENDING" and row.reason in _BARRED
+
+
 def not_to_start(row: JobRow, now_s: float) -> bool:
     """Whether Slurm starts it in ours by itself neither now nor later, or as its user asked."""
-    return row.held or is_beside(row) or parked(row, now_s) or restarts_itself(row)
+    return row.held or is_beside(row) or parked(row, now_s) or restarts_itself(row) or barred(row)
+
+
+def let_go_by_nobody(row: JobRow, now_s: float) -> bool:
+    """Whether a start that we asked for does not show, or not any more."""
+    return row.held or is_beside(row) or barred(row) or (parked(row, now_s) and not keeps_shape(row))
 
 
 def taken_back(row: JobRow, now_s: float) -> Write:
@@ -83,6 +95,8 @@ def held_by_others(row: JobRow, memo: Memo) -> bool:
     elastic one that never ran its begin time shows that it was parked."""
     if is_beside(row):  # there we hold nobody
         return row.held
+    if barred(row):
+        return True
     if not row.held or row.state not in WAITING or memo.held_s or _arrived_held(row):
         return False
     parked_once = (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _PARKED_S
@@ -101,6 +115,9 @@ def _held_by_hand(row: JobRow, memo: Memo) -> bool:
 
 def who_holds(row: JobRow) -> str:
     """Of one that others hold, for people."""
+    if barred(row):
+        change = f"scontrol update jobid={row.id} {str(row.reason).removeprefix('Invalid')}=..."
+        return f"Slurm bars it ({row.reason}), and it is left so: `{change}` gives it another"
     slurm = row.state == "SPECIAL_EXIT" and row.reason != _BY_ADMIN
     who = "Slurm, for its exit code (RequeueExitHold)," if slurm else "another than Horae"
     return f"{who} holds it, and it is left so: `scontrol release {row.id}` ends it"

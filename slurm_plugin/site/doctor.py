@@ -190,15 +190,14 @@ def _private(facts: Facts) -> list[Check]:
 
 
 #: AccountingStorageEnforce's words under which slurmctld lets nobody name what is not his; most stand for accounts too
-_CHECKED = {
-    "account": frozenset({"associations", "limits", "qos", "safe", "wckeys", "all"}),
-    "qos": frozenset({"qos", "all"}),
-}
+_QOS = frozenset({"qos", "all"})
+_ACCOUNT = _QOS | {"associations", "limits", "safe", "wckeys"}
 
 
 def _tenants(facts: Facts, by: str) -> list[Check]:
     """Whether a job's tenant is its user's to choose."""
-    if by == "user" or facts.enforced & _CHECKED[by]:
+    unchecked = {"account": facts.enforced.isdisjoint(_ACCOUNT), "qos": facts.enforced.isdisjoint(_QOS)}
+    if not unchecked.get(by):
         return []
     text = f"jobs may name any {by} (AccountingStorageEnforce), and so have any tenant's share"
     return [Check("tenants", WARN, text, "AccountingStorageEnforce=associations,qos, or `tenants: user`")]

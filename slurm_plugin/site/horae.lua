@@ -227,12 +227,22 @@ local function wrong_word(comment)
 end
 
 -- Where a job goes that names no partition: an administrator may say otherwise at any time. slurmctld lists those that
--- its user may use; where it is none of them, the one of slurm.conf.
+-- its user may use, and takes the mark from the one that was the default only when that is shown next: of several the
+-- one that was not it before.
 local function default_partition(config, parts)
+  local marked, last = {}, M.default or config.default_partition
   for name, part in pairs(parts or {}) do
-    if part.flag_default == 1 then return name end
+    if part.flag_default == 1 then marked[#marked + 1] = name end
   end
-  return config.default_partition
+  table.sort(marked)
+  local names = table.concat(marked, ",")
+  if names ~= M.marked then
+    M.marked, M.default = names, marked[1]
+    for _, name in ipairs(marked) do
+      if name ~= last then M.default = name end
+    end
+  end
+  return M.default or config.default_partition
 end
 
 -- The managed one of a job's partitions, whether it names others too, and those of them that are Slurm's own

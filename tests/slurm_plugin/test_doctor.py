@@ -80,7 +80,13 @@ def test_a_slurmrestd_of_a_mighty_account_is_warned_of() -> None:
 
 @pytest.mark.parametrize(
     ("enforced", "by", "warned"),
-    [("none", "account", True), ("", "qos", True), ("none", "user", False), ("safe", "account", False), ("safe", "qos", True)],
+    [
+        ("none", "account", True),
+        ("", "qos", True),
+        ("none", "user", False),
+        ("safe", "account", False),
+        ("safe", "qos", True),
+    ],
 )
 def test_where_anybody_may_name_any_account_the_tenants_are_warned_of(enforced: str, by: str, warned: bool) -> None:
     found = doctor._tenants(replace(FACTS, enforced=frozenset({enforced})), by)

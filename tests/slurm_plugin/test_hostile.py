@@ -84,16 +84,16 @@ def test_whatever_users_write_stays_in_its_field(words: dict[str, str]) -> None:
 
 
 HOSTILE = (
-    "", "\n", "x" * 65536, "$(touch pwned)", "'\"`;|&<>", "%j/../../etc/%x", "\x1b]0;x\x07\u202e", "--all -u root", "\udcff",
-    "horae=zzz,gpus=9999999,shape=own", "horae:min=1,max=1000000,app=../../x", "afternotok:2:3(unfulfilled)",
+    "", "\n", "x" * 65536, "$(touch pwned)", "'\"`;|&<>", "%j/../../etc/%x", "\x1b]0;x\x07\u202e", "-u root",
+    "\udcff", "horae=zzz,gpus=9999999,shape=own", "horae:min=1,max=1000000,app=../../x", "afternotok:2:3(unfulfilled)",
     "n[1-99999]x[1-9]", "gres:gpu:" + "9" * 30, "-1", "9" * 400, "1e308", "0", "N/A", "UNLIMITED", "dl,raw", "²",
 )  # fmt: skip
 HIS = (*USERS_FIELDS, "QOS", "Dependency", "NumNodes", "NumCPUs", "TimeLimit", "TimeLeft", "tres-alloc", "exit_code")
 
 
 def day(folder: Path, **words: str) -> tuple[list[object], list[str], list[str]]:
-    """What is shown of the others, and what became of a start, a stop and a cancel of theirs; what Slurm was told; notes.
-    Job 1 is of who wrote `words`."""
+    """What is shown of the others, and what became of a start, a stop and a cancel of theirs; what Slurm was told; what
+    was noted. Job 1 is of who wrote `words`."""
     told: list[str] = []
 
     def note(command: str, answer: Completed) -> Completed:

@@ -87,6 +87,15 @@ def test_a_write_that_failed_is_written_again_and_nothing_else_is(tmp_path: Path
     assert slurm.written == []
 
 
+def test_whom_slurm_bars_is_not_ordered(tmp_path: Path) -> None:
+    """A write would let it go."""
+    slurm = Slurm("1", "2")
+    order = made(slurm, tmp_path)
+    slurm.rows["1"] = replace(slurm.rows["1"], reason="InvalidAccount")
+    order.set(["1", "2"], slurm.rows)
+    assert slurm.written == ["2"]
+
+
 def test_a_factor_that_somebody_takes_away_is_put_back(tmp_path: Path) -> None:
     slurm = Slurm("1", "2")
     order = made(slurm, tmp_path)

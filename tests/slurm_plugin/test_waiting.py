@@ -87,6 +87,26 @@ def test_jobs_whose_failure_others_wait_for_are_known(dependency: str, ids: set[
     assert not is_awaited(ROW, frozenset({12}))
 
 
+@pytest.mark.parametrize("admin_comment", [OWN, ROW.admin_comment])
+@pytest.mark.parametrize(
+    "memo", [Memo("7.abc"), Memo("7.abc", (GRANT,)), Memo("7.abc", (replace(GRANT, at_s=NOW - 9),))]
+)
+@pytest.mark.parametrize("eligible_s", [NOW + 366 * 86400.0, NOW - 50])
+def test_whom_slurm_bars_for_a_qos_that_is_gone_nothing_is_written_to(
+    admin_comment: str, memo: Memo, eligible_s: float
+) -> None:
+    """Slurm marks such a job once, and any update takes the mark away: then it runs without a QOS."""
+    words = {**PARKED, "reason": "InvalidQOS", "eligible_s": eligible_s, "admin_comment": admin_comment}
+    verdict = look(memo, **words)
+    assert verdict.job is not None
+    assert verdict.steps == ()
+    if verdict.job.state is JobState.QUEUED:
+        assert verdict.job.blocked is not None
+        assert verdict.job.blocked.kind is BlockKind.ASIDE
+        assert "scontrol update jobid=7 QOS=" in verdict.job.blocked.text
+    assert held_by_others(replace(ROW, **words), memo)
+
+
 def test_what_an_administrator_holds_is_told_apart() -> None:
     held = replace(ROW, **{**PARKED, "priority": 0, "reason": "JobHeldAdmin", "eligible_s": None})
     assert held_by_others(held, Memo("7.abc"))
