@@ -116,6 +116,7 @@ class Core:
         self._albums: dict[str, Album] = {}
         self._look_failed = 0
         self._confirmed = self._diagnosed = False
+        self._claim_shown: str | None = None
         self._claimed_s = 0.0
         self._bytes_checked_s = 0.0
         how = "unreadable, started anew" if journal.quarantined else "new" if journal.new else "continued"
@@ -253,13 +254,13 @@ class Core:
             memory_per_gpu=can.memory_per_gpu,
         )
         drafts: list[Draft] = [events.Cleared("cluster")] if "cluster" in self.ledger.alerts else []
-        if not self._diagnosed:
+        if not self._diagnosed or self._overtaken(observation.claim):
             why = recovery.diagnose(self.journal, observation)
             if why is not None:
                 drafts += recovery.recover(self.journal, observation, why)
         drafts += notice(self.ledger, observation, self._eyes, config=self.config, pools=pools, now_s=now_s)
         self.write(drafts, durable=not self._diagnosed)
-        self._diagnosed = True
+        self._diagnosed, self._claim_shown = True, observation.claim
         away = absences.absences(self.ledger, self.config, observation, now_s, self.journal.clock.wall_s())
         self.view = view = replace(view, away=away, strays=strays(self.ledger, observation), beyond=self._budgets())
         if (claim := self._claim(observation.claim)) is not None:
@@ -300,6 +301,11 @@ class Core:
         wait_s = look.error.retry_after_s if isinstance(look.error, TryLater) else self.config.rounds.tick_s
         self._next_s = self.now_s() + max(wait_s, backoff_s(self._look_failed, 0.5, 60.0))
         return []
+
+    def _overtaken(self, shown: str | None) -> bool:
+        """Whether another arbiter claimed the cluster since we looked last, and our own claim did not come through: who
+        claims it again knows less than is true."""
+        return not self._confirmed and shown not in (self._claim_shown, self.token)
 
     def _claim(self, shown: str | None) -> list[Instruction] | None:
         """None: the round may go on. Before anything is changed in the cluster, it must show our claim."""

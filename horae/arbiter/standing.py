@@ -8,6 +8,7 @@ from operator import attrgetter
 from horae.arbiter.modes import mode_of
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
+from horae.journal.events import HORAE, TIME_LIMIT
 from horae.port import BlockKind, JobState, Observation, backoff_s
 from policy.model import Allocation, NodeName, Seconds
 
@@ -40,6 +41,11 @@ def occupies(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> Allocation
         return record.grant.allocation
     nodes = record.allocation.keys() | record.grant.allocation.keys()  # a reshape in place: either may be true
     return {n: max(record.allocation.get(n, 0), record.grant.allocation.get(n, 0)) for n in sorted(nodes)}
+
+
+def held_by_people(record: JobRecord) -> bool:
+    """Whether only a person's word lets it go: no hold of ours takes the place of theirs."""
+    return record.hold_by not in ("", HORAE, TIME_LIMIT)
 
 
 def movable(record: JobRecord) -> bool:

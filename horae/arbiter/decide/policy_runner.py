@@ -130,7 +130,7 @@ def checked(
 ) -> Answer:
     if why_not:
         return Answer(None, why_not, took_s, left_out)
-    if isinstance(found, Decision) and type(found.state) is not Plain and is_plain(found.state):
+    if isinstance(found, Decision) and type(found.state) is dict and is_plain(found.state):
         found = replace(found, state=Plain(found.state))  # looked through once: the record takes it as it is
     wrong = problems(aside.without(question.snapshot, left_out), found)
     if wrong:

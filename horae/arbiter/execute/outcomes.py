@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from horae.arbiter.execute.executor import Beat, Claim, Do, Done, ReleaseRest, SetOrder, SetReason
+from horae.arbiter.standing import held_by_people
 from horae.config import Rounds
 from horae.journal import Draft, Ledger, events
 from horae.journal.events import Verb
@@ -110,7 +111,8 @@ def _never(ledger: Ledger, op: Do, error: Never, retries: Retries, rounds: Round
         retries.later(op.job, op.verb, now_s, 1.0)
         if times >= REFUSALS:
             retries.refused.pop(op.job)
-            return [events.JobHeld(op.job, events.HORAE, f"the cluster refuses to start it: {error.text}")]
+            by = record.hold_by if held_by_people(record) else events.HORAE
+            return [events.JobHeld(op.job, by, f"the cluster refuses to start it: {error.text}")]
         known = {n: a.gpus for n, a in ledger.pool(record.pool).avoid.items() if a.until_s > now_s}
         return [
             events.Avoided(record.pool, node, known.get(node, 0) + gpus, now_s + rounds.avoid_s, error.text)

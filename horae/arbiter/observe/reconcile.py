@@ -95,7 +95,8 @@ def _compare(
     if job.spec is not None and (record.adopted or record.guessed) and job.spec != record.spec:
         tenant, app = _tenant(job.spec, config), _app(job.spec, job.id)
         drafts.append(events.Respecified(job.id, job.spec, tenant=tenant, app=app, owner=job.spec.owner))
-    if record.shown and record.missing_since_s is None and not _differs(record, job, now_s):
+    over = job.state.ended  # and we have it as live, if only because a journal lost its last words
+    if record.shown and record.missing_since_s is None and not over and not _differs(record, job, now_s):
         return drafts
     drafts.append(_seen(record, job, observation, types, now_s))
     if job.state.ended:

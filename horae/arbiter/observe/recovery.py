@@ -8,6 +8,7 @@ its owner decides.
 
 from __future__ import annotations
 
+from horae.arbiter.standing import held_by_people
 from horae.journal import Draft, Journal, events
 from horae.port import Observation
 
@@ -44,5 +45,6 @@ def recover(journal: Journal, observation: Observation, why: str) -> list[Draft]
             text = (
                 f"the cluster does not show it, and {why}: it may have run already. Unhold it to run it, or cancel it"
             )
-            drafts.append(events.JobHeld(record.id, events.HORAE, text))
+            by = record.hold_by if held_by_people(record) else events.HORAE
+            drafts.append(events.JobHeld(record.id, by, text))
     return drafts

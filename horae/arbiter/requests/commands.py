@@ -16,7 +16,7 @@ from horae.arbiter.observe.reconcile import pool_for
 from horae.arbiter.requests import authority
 from horae.arbiter.requests.authority import NotAllowed, Requester
 from horae.arbiter.requests.shares import Shares
-from horae.arbiter.standing import movable
+from horae.arbiter.standing import held_by_people, movable
 from horae.config import Mode
 from horae.journal import Draft, JobRecord, events
 from horae.port import JobId, JobState, Never, SiteTenant, TryLater
@@ -97,9 +97,10 @@ class Commands:
         self._core.wake()
 
     def hold(self, job: JobId, caller: Requester, why: str = "") -> None:
-        """Keep it from running; a running job checkpoints and leaves. Raises BadInput where it cannot."""
+        """Keep it from running; a running job checkpoints and leaves. Raises BadInput where it cannot. A hold of ours,
+        which may end without anybody's word, becomes the caller's."""
         record = self._theirs(job, caller)
-        if not record.live or record.hold_why is not None:
+        if not record.live or held_by_people(record):
             return
         if record.state.holds and not movable(record):
             raise BadInput(

@@ -38,11 +38,14 @@ def play(
     while True:
         arrives_s = arrivals[coming].plain.submitted_s if coming < len(arrivals) else inf
         ends_s = world.next_end_s()
-        at_s = min(arrives_s, review_s, inf if ends_s is None else ends_s)
+        happens_s = arrives_s if ends_s is None else min(arrives_s, ends_s)
+        at_s = min(happens_s, review_s)
         in_vain = 0 if ends_s is not None or arrives_s < inf else in_vain + 1
         if at_s == inf or in_vain > IN_VAIN:
             return moments
         now_s = at_s if settings.ideal else ceil(at_s / settings.tick_s - 1e-9) * settings.tick_s
+        if at_s == happens_s:
+            now_s = max(now_s, at_s)  # a tick a rounding before it would come again and again
         while coming < len(arrivals) and arrivals[coming].plain.submitted_s <= now_s:
             run = arrivals[coming]
             world.jobs[run.plain.name] = run

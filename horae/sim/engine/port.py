@@ -99,15 +99,19 @@ class SimPort:
         known = self._job(job)
         if epoch <= known.epoch:
             return  # asked again, or late
-        if known.run.over_s is not None or known.run.allocation:
-            raise TryLater(f"job {job} is not to be started")
-        for node, gpus in allocation.items():
-            if gpus > self._gpus[node] - self._held[node]:
-                raise TryLater(f"{node} has {self._gpus[node] - self._held[node]} GPUs free, not {gpus}")
+        self.refuse(known, allocation)
         self._world.start(known.run, dict(allocation), self.now_s)
         self._held.update(known.run.allocation)
         self._change(known)
         known.epoch, known.stopped = epoch, False
+
+    def refuse(self, known: KnownJob, allocation: Allocation) -> None:
+        """Raises TryLater where it cannot be started there now."""
+        if known.run.over_s is not None or known.run.allocation:
+            raise TryLater(f"job {known.run.plain.name} is not to be started")
+        for node, gpus in allocation.items():
+            if gpus > self._gpus[node] - self._held[node]:
+                raise TryLater(f"{node} has {self._gpus[node] - self._held[node]} GPUs free, not {gpus}")
 
     def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
         known = self._job(job)

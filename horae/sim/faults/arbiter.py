@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from math import inf
+from random import Random
 from typing import Any
+from zlib import crc32
 
 from horae.arbiter.admit.models import standard
 from horae.arbiter.core import Core, Stage
@@ -27,12 +30,13 @@ from horae.sim.engine.arbiter import WorldProgress, decision_of
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.memory_journal import MemoryJournal
 from horae.sim.engine.world import SimulatedJob
+from horae.sim.faults import bad_policies
 from horae.sim.faults.cluster import FaultyCluster
 from horae.sim.faults.hazards import Hazards
-from horae.sim.faults.schedule import FaultKind
+from horae.sim.faults.schedule import FaultKind, PlannedFault
 from horae.sim.faults.watch import InvariantBroken
 from horae.spec import JobSpec
-from policy.model import Allocation, JobName, Seconds
+from policy.model import Allocation, Decision, JobName, Seconds
 
 #: Events that a journal has when its next writer stores its ledger in their place.
 COMPACTED_AT = 500
@@ -48,6 +52,9 @@ class BrokenRule(StrEnum):
     OVER_LIMIT = "over-limit"
     FORGET_JOB = "forget-job"
     STARVE = "starve"
+    TORN_CHECKPOINT = "torn-checkpoint"
+    FORGET_ORDER = "forget-order"
+    BELIEVE_POLICY = "believe-policy"
 
 
 #: What each does, and the invariant that finds it.
@@ -59,6 +66,14 @@ BREAKS: Mapping[BrokenRule, tuple[str, str]] = {
     BrokenRule.OVER_LIMIT: ("gives more GPUs than the job may have", "over-limit"),
     BrokenRule.FORGET_JOB: ("takes the first job in and does not write it down", "lost"),
     BrokenRule.STARVE: ("never starts the first job", "starved"),
+    BrokenRule.TORN_CHECKPOINT: ("starts jobs from checkpoints that are not whole", "torn-state"),
+    BrokenRule.FORGET_ORDER: ("takes an owner's order and does not write it down", "disobeyed"),
+    BrokenRule.BELIEVE_POLICY: ("carries out whatever a policy says on a bad day", "over-limit"),
+}
+#: What its journal does not get.
+DROPPED: Mapping[BrokenRule, tuple[type[Draft], ...]] = {
+    BrokenRule.NO_INTENT: (events.Intent,),
+    BrokenRule.FORGET_ORDER: (events.CancelAsked, events.JobHeld),
 }
 
 
@@ -69,9 +84,20 @@ class KeptDisk:
     events: list[tuple[Event, str]] = field(default_factory=list)
     intents: Counter[tuple[JobId, str]] = field(default_factory=Counter)
     calls: Counter[tuple[JobId, str]] = field(default_factory=Counter)
+    unreadable: str | None = None  #: a journal that was found to be, and put away
 
     def copied(self) -> KeptDisk:
         return KeptDisk([*self.events], Counter(self.intents), Counter(self.calls))
+
+    def damaged(self, how: str | None, chance: Random) -> None:
+        """Gone, unreadable, as a copy of some time before has it, or without its last few events."""
+        left = 0
+        if how == "old":
+            left = chance.randrange(len(self.events) + 1)
+        elif how == "cut":
+            left = max(len(self.events) - chance.randint(1, 5), 0)
+        self.unreadable = "journal.db.unreadable" if how == "unreadable" else None
+        del self.events[left:]
 
     def read(self) -> Iterable[Event]:
         """Events as they are read back."""
@@ -83,17 +109,16 @@ class KeptDisk:
 class KeptJournal(MemoryJournal):
     """Events go to a `KeptDisk`; it may be full, and its writer may be killed before and after."""
 
-    def __init__(self, clock: Clock, disk: KeptDisk, hazards: Hazards, *, drops_intents: bool = False) -> None:
+    def __init__(self, clock: Clock, disk: KeptDisk, hazards: Hazards, drops: tuple[type[Draft], ...] = ()) -> None:
         super().__init__(clock, disk.read())
+        self.quarantined, disk.unreadable = disk.unreadable, None
         if len(disk.events) > COMPACTED_AT:
             (mark,) = super().append([events.Compacted(plain(self.ledger))])
             disk.events = [(mark, text(mark.data))]
-        self._disk, self._hazards, self._drops_intents = disk, hazards, drops_intents
+        self._disk, self._hazards, self._drops = disk, hazards, drops
 
     def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
-        drafts = list(drafts)
-        if self._drops_intents:
-            drafts = [draft for draft in drafts if not isinstance(draft, events.Intent)]
+        drafts = [draft for draft in drafts if not isinstance(draft, self._drops)]
         if not drafts:
             return ()
         self._hazards.write()
@@ -113,12 +138,26 @@ class FaultyConnection:
 
     def __init__(self, cluster: FaultyCluster, disk: KeptDisk, hazards: Hazards, broken: BrokenRule | None) -> None:
         self._cluster, self._disk, self._hazards, self._broken = cluster, disk, hazards, broken
+        self._mislead: Callable[[Observation], Observation] | None = None
 
     def capabilities(self) -> Capabilities:
         return self._cluster.capabilities()
 
     def observe(self) -> Observation:
-        return self._cluster.observe()
+        hazards, cluster = self._hazards, self._cluster
+        hazards.answers("looks")
+        seen = cluster.observe()
+        if (job := next(cluster.running(), None)) and hazards.of(FaultKind.BAD_CHECKPOINT) is not None:
+            cluster.tear(job)
+        if (fault := hazards.of(FaultKind.BAD_LOOK)) is not None:
+            cluster.misleading_until_s = hazards.now_s + (fault.by_s or 0.0)
+            self._mislead = partial(_as_it_was, seen) if fault.how == "old" else partial(_in_part, fault)
+        if self._mislead is None or hazards.now_s >= cluster.misleading_until_s:
+            return seen
+        shown = self._mislead(seen)
+        told = {job.id: job for job in shown.jobs}
+        cluster.unseen(job.id for job in seen.jobs if told.get(job.id) != job)
+        return shown
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         return self._cluster.read_log(job, offset, limit)
@@ -143,12 +182,14 @@ class FaultyConnection:
             self._cluster.start_late(job, allocation, epoch)
 
         self._act(job, Verb.START, lambda: self._cluster.start(job, allocation, epoch), again)
+        self._dies(job)
         if self._broken is BrokenRule.NO_FENCE:
             self._hazards.unfenced.append((job, allocation))
         if self._broken is BrokenRule.DOUBLE_START:
             self._cluster.start(job, allocation, epoch + 1)
 
     def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
+        self._dies(job)
         self._act(job, Verb.STOP, lambda: self._cluster.checkpoint_and_stop(job, grace_s))
 
     def cancel(self, job: JobId) -> None:
@@ -176,6 +217,7 @@ class FaultyConnection:
 
     def _bounded(self, deed: Callable[[], None]) -> None:
         self._hazards.crossing("before-call")
+        self._hazards.answers("calls")
         deed()
         self._hazards.crossing("after-call")
 
@@ -197,6 +239,7 @@ class FaultyConnection:
         """`again`: the same, as it comes late."""
         self._hazards.crossing("before-call")
         self._asked(job, verb)
+        self._hazards.answers("calls")
         fault = self._hazards.of_call()
         if fault is not None and fault.kind is FaultKind.LATE_ANSWER:
             self._hazards.later(fault.by_s or 0.0, again or deed)
@@ -209,11 +252,26 @@ class FaultyConnection:
             raise TryLater("the answer was lost")
         self._hazards.later(fault.by_s or 0.0, again or deed)
 
+    def _dies(self, job: JobId) -> None:
+        """In the middle of a move."""
+        if job in self._cluster.running() and (fault := self._hazards.of(FaultKind.JOB_DIES)) is not None:
+            self._cluster.dies(job, fault.how)
+
     def _too_much(self, job: JobId, allocation: Allocation) -> Allocation:
         more, node = dict(allocation), next(iter(allocation))
         most = self._cluster.most(job)
         more[node] += most - sum(more.values()) + 1
         return more
+
+
+def _as_it_was(before: Observation, seen: Observation) -> Observation:
+    """A cluster that stands on what it knew some time ago."""
+    return replace(before, now_s=seen.now_s)
+
+
+def _in_part(fault: PlannedFault, seen: Observation) -> Observation:
+    """Half of the jobs."""
+    return replace(seen, jobs=tuple(job for job in seen.jobs if crc32(f"{fault.at!r}/{job.id}".encode()) % 2))
 
 
 #: How an arbiter learns what jobs do, from those that are active and the clock.
@@ -233,7 +291,7 @@ class _Lies:
         told = dict(self._told.update(observation, read_log))
         now_s = self._hazards.now_s
         running = sorted(job for job in told if self._lies.get(job, 0.0) <= now_s and self._active[job].allocation)
-        if running and (fault := self._hazards.lie()) is not None:
+        if running and (fault := self._hazards.of(FaultKind.LIE)) is not None:
             self._lies[running[0]] = now_s + (fault.by_s or 0.0)
         for job, until_s in self._lies.items():
             if job in told and now_s < until_s:
@@ -244,17 +302,22 @@ class _Lies:
 
 
 class _Unfair:
-    """The policy in this process; `never`: a job that its answers leave out."""
+    """The policy in this process; `never`: a job that its answers leave out; `believed`: whatever it says."""
 
-    def __init__(self, asked: AskedPolicy, never: JobName | None) -> None:
-        self._asked, self._never = asked, never
+    def __init__(self, asked: AskedPolicy, hazards: Hazards, never: JobName | None, *, believed: bool) -> None:
+        self._asked, self._hazards, self._never, self._believed = asked, hazards, never, believed
 
     def ask(self, question: Question) -> Answer:
+        if (fault := self._hazards.of_policy()) is not None:
+            return bad_policies.answered(fault, question, self._said, believed=self._believed)
+        return Answer(self._said(question))
+
+    def _said(self, question: Question) -> Decision:
         decision = decision_of(question, self._asked.about(question.snapshot))
-        if self._never is not None:
-            given = {job: a for job, a in decision.allocation.items() if job != self._never}
-            decision = replace(decision, allocation=given)
-        return Answer(decision)
+        if self._never is None:
+            return decision
+        given = {job: a for job, a in decision.allocation.items() if job != self._never}
+        return replace(decision, allocation=given)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -284,12 +347,14 @@ class ArbiterLife:
             return self.hazards.now_s
 
         clock = Clock(lambda: self.hazards.now_s + self.step_s, now_s)
-        journal = KeptJournal(clock, self.disk, self.hazards, drops_intents=self.broken is BrokenRule.NO_INTENT)
+        dropped = () if self.broken is None else DROPPED.get(self.broken, ())
+        journal = KeptJournal(clock, self.disk, self.hazards, dropped)
         self.core = Core(self.config, journal, standard())
         self.connection = FaultyConnection(self.cluster, self.disk, self.hazards, self.broken)
         profiles = _Lies(self.learning(self.active, now_s), self.active, self.hazards, self.lies)
         executor = Executor(self.connection, profiles, now_s)
-        self._driver = Driver(self.core, executor, _Unfair(self.asked, self.never))
+        believed = self.broken is BrokenRule.BELIEVE_POLICY
+        self._driver = Driver(self.core, executor, _Unfair(self.asked, self.hazards, self.never, believed=believed))
 
     @property
     def over(self) -> bool:

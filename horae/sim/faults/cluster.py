@@ -3,7 +3,9 @@ charge is obeyed, so that what it does wrong is seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import floor
 
@@ -11,7 +13,8 @@ from horae.port import CheckpointMark, JobId, JobState, Observation, ObservedJob
 from horae.sim.engine.port import KnownJob, SimPort
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from horae.sim.faults.watch import Invariants
-from policy.model import EMPTY, Allocation, Cluster, Health, NodeName, Seconds
+from horae.spec import JobSpec
+from policy.model import EMPTY, Allocation, Cluster, Health, Node, NodeName, Seconds
 
 #: A job that runs writes a checkpoint so often, and ten times in its life at least.
 CHECKPOINT_S: Seconds = 60.0
@@ -27,31 +30,69 @@ class FaultyCluster(SimPort):
         spawn_s: Seconds = 0.0,
         leave_s: Seconds = 0.0,
         forgetful: bool = False,
+        trusting: bool = False,
     ) -> None:
         """`later` does something in so many seconds; `spawn_s`: how long a job that is started does not run yet;
         `leave_s`: how long a job that is asked to leave holds its GPUs; `forgetful`: jobs start anew, whatever they
-        have kept."""
+        have kept; `trusting`: they start from what they kept last, whether it is whole or not."""
         super().__init__(world, cluster)
         self.down: set[NodeName] = set()
         self.invariants = Invariants(dict(self._gpus))
+        self.specs: dict[JobId, JobSpec] = {}
+        self.telling = False  #: whether it shows the specifications, as clusters do that hold them
+        self.misleading_until_s: Seconds = 0.0  #: an arbiter may not know better
         self._kept: dict[JobId, CheckpointMark] = {}  #: the newest complete checkpoint
         self._lost: set[JobId] = set()
-        self._forgetful = forgetful
+        self._failed: set[JobId] = set()
+        self._torn: set[JobId] = set()  #: jobs whose next checkpoint will be none
+        self._deaf: set[JobId] = set()  #: jobs that do not hear when they are asked to leave
+        self._forgetful, self._trusting = forgetful, trusting
         self._later, self._spawn_s, self._leave_s = later, spawn_s, leave_s
         self._leaving: set[JobId] = set()
+        self._unreached: Counter[NodeName] = Counter()  #: GPUs of workers that ran on nodes as these were lost
+        self._left: Counter[NodeName] = Counter()  #: GPUs that such workers hold still where the node is back
 
     def observe(self) -> Observation:
         seen = super().observe()
-        nodes = tuple(replace(n, health=Health.DOWN) if n.name in self.down else n for n in seen.nodes)
-        return replace(seen, nodes=nodes)
+        return replace(seen, nodes=tuple(map(self._node, seen.nodes)))
+
+    def _node(self, node: Node) -> Node:
+        if node.name in self.down:
+            return replace(node, health=Health.DOWN)
+        left = self._left[node.name]
+        return replace(node, foreign=node.foreign + left) if left else node
 
     def _shown(self, job: JobId, known: KnownJob) -> ObservedJob:
         shown = super()._shown(job, known)
         if (kept := self._kept.get(job)) is not None:
             shown = replace(shown, checkpoint=kept)
+        if self.telling:
+            shown = replace(shown, spec=self.specs[job])
         if shown.state is JobState.RUNNING:
             return self._shown_running(shown)
+        if job in self._failed:
+            return replace(shown, state=JobState.FAILED, exit_code=1)
         return replace(shown, state=JobState.LOST) if job in self._lost and shown.state.startable else shown
+
+    @property
+    def claimed(self) -> str | None:
+        """The token of whom it obeys."""
+        return self._claim
+
+    def knows(self, job: JobId) -> bool:
+        return job in self._jobs
+
+    def unseen(self, jobs: Iterable[JobId]) -> None:
+        """These were not shown after all."""
+        for job in jobs:
+            self._jobs[job].shown = None
+
+    def running(self) -> Iterator[JobId]:
+        return (job for job, known in self._jobs.items() if known.run.allocation)
+
+    def ending(self, job: JobId) -> JobState:
+        """How a job that is over has ended."""
+        return self._shown(job, self._jobs[job]).state
 
     def _shown_running(self, shown: ObservedJob) -> ObservedJob:
         if shown.id in self._leaving:
@@ -79,15 +120,27 @@ class FaultyCluster(SimPort):
         self.down.add(node)
         for job, known in self._jobs.items():
             if node in known.run.allocation:
+                self._unreached[node] += known.run.allocation[node]
                 self._leave(known, self._checkpoint(known.run))
                 self._lost.add(job)
         return True
 
-    def regain(self, node: NodeName) -> bool:
-        """False: it was there."""
-        there = node not in self.down
+    def regain(self, node: NodeName, by_s: Seconds) -> bool:
+        """With the workers that nobody could reach: they hold its GPUs for so long still. False: it was there."""
+        if node not in self.down:
+            return False
         self.down.discard(node)
-        return not there
+        left = Counter({node: self._unreached.pop(node, 0)})
+        self._left.update(left)
+        self._held.update(left)
+
+        def ended() -> None:
+            self._left.subtract(left)
+            self._held.subtract(left)
+
+        if left[node]:
+            self._later(by_s, ended)
+        return True
 
     def _checkpoint(self, run: SimulatedJob) -> float:
         """Iterations that the newest complete checkpoint of a job that runs holds."""
@@ -96,22 +149,49 @@ class FaultyCluster(SimPort):
         return run.done + floor((done - run.done) / each) * each if each > 0 else run.done
 
     def _leave(self, known: KnownJob, kept: float) -> None:
-        """With so many iterations in its newest complete checkpoint."""
+        """With so many iterations in its newest checkpoint, which may not be whole: then in the one it came with."""
         run = known.run
+        job, came_with = run.plain.name, run.done
         self._world.stop(run, self.now_s)
         self._held.subtract(run.last)
         self._change(known)
-        run.done = kept
-        self._kept[run.plain.name] = CheckpointMark(known.epoch, kept, self.now_s)
+        self._leaving.discard(job)
+        whole = came_with if job in self._torn else kept
+        self._torn.discard(job)
+        run.done = kept if self._trusting else whole
+        self._kept[job] = CheckpointMark(known.epoch, whole, self.now_s)
+
+    def tear(self, job: JobId) -> None:
+        """Its next checkpoint is half-written, or its disk is full."""
+        self._torn.add(job)
+
+    def dies(self, job: JobId, how: str | None) -> None:
+        """A job that runs ends by itself, by its owner's own command, by the site; or it hears nobody any more."""
+        known = self._jobs[job]
+        if how == "deaf":
+            self._deaf.add(job)
+        elif how == "lost":
+            self._leave(known, self._checkpoint(known.run))
+            self._lost.add(job)
+        else:
+            if how == "failed":
+                self._failed.add(job)
+            super().cancel(job)
 
     # --- what is asked ------------------------------------------------------------------------------------
+
+    def submit(self, job: JobId, spec: JobSpec) -> None:
+        super().submit(job, spec)
+        self.specs.setdefault(job, spec)
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         known = self._job(job)
         if epoch <= known.epoch:
             return  # asked again, or late: the fence
-        if known.run.finished_s is not None and not known.run.allocation and known.shown is None:
+        if known.run.over_s is not None and known.shown is None:
             raise TryLater(f"job {job} has just ended")
+        if self.now_s < self.misleading_until_s:
+            self.refuse(known, allocation)
         self._closed(allocation)
         self.obey(job, allocation, epoch)
 
@@ -133,34 +213,35 @@ class FaultyCluster(SimPort):
         """A second copy of it on GPUs that others hold."""
         run, held = self._jobs[job].run, self._held.copy()
         held.subtract(run.allocation)
-        alone = replace(run, allocation=EMPTY, finished_s=None, done=run.total)
-        self.invariants.starts(alone, allocation, held, 0.0, self.now_s)
+        alone = replace(run, allocation=EMPTY, finished_s=None, lost_s=None)
+        self.invariants.starts(alone, allocation, held, run.done, self.now_s)
 
     def start_late(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         """A start that was on its way: the cluster takes it where there is room still."""
         known = self._job(job)
-        if known.run.finished_s is not None or known.run.allocation or epoch <= known.epoch:
-            return
-        if all(gpus <= self._gpus[n] - self._held[n] for n, gpus in allocation.items()) and not self._gone(allocation):
-            self.obey(job, allocation, epoch)
+        if epoch > known.epoch and not self._gone(allocation):
+            with suppress(TryLater):
+                self.refuse(known, allocation)
+                self.obey(job, allocation, epoch)
 
     def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
         known = self._job(job)
         if not known.run.allocation or job in self._leaving:
             return
-        done, epoch = known.run.done_at(self.now_s), known.epoch
+        done, epoch, deaf = known.run.done_at(self.now_s), known.epoch, job in self._deaf
+        self._deaf.discard(job)
 
         def left() -> None:
-            self._leaving.discard(job)
             if known.run.allocation and known.epoch == epoch:  # nothing else has ended it meanwhile
-                self._leave(known, done)
+                self._leave(known, self._checkpoint(known.run) if deaf else done)
                 known.stopped = True
 
-        if not self._leave_s:
+        takes_s = grace_s if deaf else self._leave_s
+        if not takes_s:
             left()
             return
         self._leaving.add(job)
-        self._later(self._leave_s, left)
+        self._later(takes_s, left)
 
     def _closed(self, allocation: Allocation) -> None:
         if gone := self._gone(allocation):

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from random import Random
 from typing import Any
 
+from horae.arbiter.core import Core
 from horae.config import Config
 from horae.journal import JournalStopped, events
 from horae.journal.events import HORAE
+from horae.port import JobState
 from horae.sim.engine.arbiter import WorldProgress, submission
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from horae.sim.faults.arbiter import ArbiterLife, BrokenRule, KeptDisk, Learning
 from horae.sim.faults.cluster import FaultyCluster
 from horae.sim.faults.hazards import ArbiterKilled, Hazards
+from horae.sim.faults.owners import Owners
 from horae.sim.faults.schedule import FaultKind, PlannedFault
 from policy.model import JobName, Seconds
 
@@ -52,13 +55,19 @@ class BadDays:
         self._first = arrivals[0].plain.name if arrivals else None
         cluster = asked.settings.cluster
         self.hazards = Hazards()
-        forgetful = broken is BrokenRule.OLD_CHECKPOINT
         self.cluster = FaultyCluster(
-            world, cluster, self.hazards.later, spawn_s=spawn_s, leave_s=leave_s, forgetful=forgetful
+            world,
+            cluster,
+            self.hazards.later,
+            spawn_s=spawn_s,
+            leave_s=leave_s,
+            forgetful=broken is BrokenRule.OLD_CHECKPOINT,
+            trusting=broken is BrokenRule.TORN_CHECKPOINT,
         )
         self.rounds = 0
         self._door: deque[SimulatedJob] = deque()  #: jobs that the arbiter has not taken yet
         self._taken: dict[JobName, SimulatedJob] = {}  #: and that have not ended
+        self._owners = Owners(self.hazards, self.cluster.invariants, self._taken)
         self._lies: dict[str, Any] = {}
         self._arbiter: ArbiterLife | None = None
         self._deposed: list[ArbiterLife] = []
@@ -74,12 +83,13 @@ class BadDays:
             if self._world_moves() and self._arbiter is not None:
                 self._arbiter.core.wake()
             self._arbiters_act()
+            self._ends()
             self._look()
             if self._is_over():
                 break
         if self._arbiter is not None:
-            ledger = self._arbiter.core.ledger
-            self.cluster.invariants.at_the_end(ledger, self._runs, self.cluster.down, self.hazards.now_s)
+            ledger, cluster = self._arbiter.core.ledger, self.cluster
+            cluster.invariants.at_the_end(ledger, self._runs, cluster.down, self.hazards.now_s, cluster.ending)
 
     def _next_s(self) -> Seconds:
         ends_s = self._world.next_end_s()
@@ -112,7 +122,7 @@ class BadDays:
             something = True
             self.cluster.over(over)
             for run in over:
-                del self._taken[run.plain.name]
+                self._taken.pop(run.plain.name, None)
         while self._schedule and self._schedule[0].at <= now_s:
             something = True
             self._befalls(self._schedule.popleft())
@@ -130,7 +140,7 @@ class BadDays:
             case FaultKind.NODE_LOSS:
                 counts[fault.kind] += self.cluster.lose(node)
             case FaultKind.NODE_RETURN:
-                counts[fault.kind] += self.cluster.regain(node)
+                counts[fault.kind] += self.cluster.regain(node, fault.by_s or 0.0)
             case FaultKind.CLOCK_STEP:
                 counts[fault.kind] += 1
                 self._step_s += fault.by_s or 0.0
@@ -142,8 +152,55 @@ class BadDays:
                     self._deposed.append(self._arbiter)
                     self._arbiter, self._disk, self._step_s = None, self._disk.copied(), 0.0
                     self._start_s = self.hazards.now_s
+            case FaultKind.LOST_JOURNAL:
+                counts[fault.kind] += 1
+                self._loses_its_journal(fault)
+            case FaultKind.USER_ORDER:
+                self._owners.wish(fault)
             case _:
                 self.hazards.arm(fault)
+
+    def _loses_its_journal(self, fault: PlannedFault) -> None:
+        self._disk.damaged(fault.how, Random(f"{fault.at!r}"))
+        self._arbiter, self._start_s = None, self.hazards.now_s + self._pause_s()
+        self._knows_less()
+
+    def _changes_hands(self) -> None:
+        """An arbiter that was thought to be deposed has claimed the cluster after who deposed it: it is in charge."""
+        if self._arbiter is None or not self._arbiter.over:
+            return
+        self._arbiter, self._start_s = None, self.hazards.now_s
+        if claimed := [life for life in self._deposed if life.core.token == self.cluster.claimed]:
+            (self._arbiter,) = claimed
+            self._deposed.remove(self._arbiter)
+            self._disk, self._step_s = self._arbiter.disk, self._arbiter.step_s
+        self._knows_less()
+
+    def _knows_less(self) -> None:
+        """An arbiter whose journal is not the newest truth: what the cluster does not know either is handed in again,
+        even what its owner had cancelled."""
+        cluster = self.cluster
+        cluster.telling = True
+        self._owners.look_after()
+        for name in [name for name in self._taken if not cluster.knows(name)]:
+            self._door.append(self._taken.pop(name))
+        self._door.extend(self._world.jobs[name] for name in sorted(cluster.invariants.gone))
+        cluster.invariants.restored(self.hazards.now_s)
+
+    def _ends(self) -> None:
+        """Jobs that ended otherwise than by having done all."""
+        for run in self.cluster.lost:
+            self._taken.pop(run.plain.name, None)
+        self.cluster.lost.clear()
+        if self._arbiter is None:
+            return
+        jobs, invariants = self._arbiter.core.ledger.jobs, self.cluster.invariants
+        for name in [name for name in self._taken if not self.cluster.knows(name)]:
+            if name in jobs and jobs[name].ended is JobState.CANCELLED and jobs[name].cancel_by == jobs[name].owner:
+                invariants.gone.add(name)
+                self._taken.pop(name)
+        for name in [name for name in invariants.ordered if name in jobs and not jobs[name].live]:
+            del invariants.ordered[name]
 
     def _unfenced(self) -> None:
         """Starts whose time is over come when others hold the GPUs."""
@@ -156,13 +213,15 @@ class BadDays:
     def _arbiters_act(self) -> None:
         if self._arbiter is None and self._start_s <= self.hazards.now_s:
             self._arbiter = self._born()
-        self._hand_in()
+        self._people(self._hand_in)
+        self._people(self._owners.ask)
         if self._arbiter is not None and self._arbiter.core.next_s() <= self._arbiter.core.now_s():
             self.rounds += 1
             if not self._lives_through(self._arbiter):
                 self._arbiter, self._start_s = None, self.hazards.now_s + self._pause_s()
         self._deposed = [a for a in self._deposed if self._lives_through(a) and not a.over]
-        self._release_held()
+        self._changes_hands()
+        self._people(_release_held)
 
     def _pause_s(self) -> Seconds:
         """Until a service manager has started it again."""
@@ -188,40 +247,42 @@ class BadDays:
             return False
         return True
 
-    def _hand_in(self) -> None:
+    def _hand_in(self, core: Core) -> None:
         """Users whose jobs are not taken come again, and a job that was written down is not handed in twice."""
-        while self._door and self._arbiter is not None:
-            run, core = self._door[0], self._arbiter.core
+        while self._door:
+            run = self._door[0]
             name = run.plain.name
             forgets = self._broken is BrokenRule.FORGET_JOB and name == self._first
-            try:
-                if name not in core.ledger.jobs and not forgets:
-                    core.write([submission(run.plain, core.now_s())], durable=True)
-                    core.wake()
-            except JournalStopped:
-                return
-            except ArbiterKilled:
-                self._arbiter, self._start_s = None, self.hazards.now_s + self._pause_s()
-                return
-            self._taken[name] = run
+            if name not in core.ledger.jobs and not forgets:
+                core.write([submission(run.plain, core.now_s())], durable=True)
+                core.wake()
+            if run.over_s is None:
+                self._taken[name] = run
             self._door.popleft()
 
-    def _release_held(self) -> None:
-        """An operator looks after what the arbiter held because the cluster refused it."""
+    def _people(self, ask: Callable[[Core], None]) -> None:
+        """They ask an arbiter that lives, and come again where it takes nothing."""
         if self._arbiter is None:
             return
-        core = self._arbiter.core
-        held = [events.JobUnheld(r.id, "operator") for r in core.ledger.live() if r.hold_by == HORAE]
         try:
-            if held:
-                core.write(held, durable=True)
-                core.wake()
+            ask(self._arbiter.core)
         except JournalStopped:
-            return  # he comes again
+            return
         except ArbiterKilled:
             self._arbiter, self._start_s = None, self.hazards.now_s + self._pause_s()
 
     def _look(self) -> None:
+        invariants, now_s = self.cluster.invariants, self.hazards.now_s
+        if self._arbiter is None or self.hazards.hindering():
+            invariants.hindered(now_s)
         if self._arbiter is not None:
             ledger = self._arbiter.core.ledger
-            self.cluster.invariants.books(ledger, self._taken.values(), self.hazards.now_s)
+            invariants.books(ledger, self._taken.values(), now_s)
+            invariants.orders(ledger, self._taken, now_s)
+
+
+def _release_held(core: Core) -> None:
+    """An operator looks after what the arbiter held because the cluster refused it."""
+    if held := [events.JobUnheld(r.id, "operator") for r in core.ledger.live() if r.hold_by == HORAE]:
+        core.write(held, durable=True)
+        core.wake()

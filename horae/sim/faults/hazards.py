@@ -15,6 +15,8 @@ from policy.model import Allocation, Seconds
 Awaited = tuple[FaultKind, str | None]
 #: (which call, in order of arming, the fault)
 Armed = tuple[int, int, PlannedFault]
+#: (until when, what)
+Lasting = tuple[Seconds, PlannedFault | None]
 
 
 class ArbiterKilled(BaseException):
@@ -30,6 +32,8 @@ class Hazards:
         self._armed: defaultdict[Awaited, list[Armed]] = defaultdict(list)
         self._passed: Counter[Awaited] = Counter()  #: calls so far
         self.full_until_s: Seconds = 0.0
+        self._away: Lasting = (0.0, None)
+        self._mad: Lasting = (0.0, None)
         self._later: list[tuple[Seconds, int, Callable[[], None]]] = []
         self._count = 0
 
@@ -63,8 +67,24 @@ class Hazards:
         fault = self._hit(FaultKind.REFUSED_START)
         return None if fault is None else _REFUSALS[fault.how or "later"]()
 
-    def lie(self) -> PlannedFault | None:
-        return self._hit(FaultKind.LIE)
+    def of(self, kind: FaultKind) -> PlannedFault | None:
+        """One that waits for what is done now."""
+        return self._hit(kind)
+
+    def answers(self, what: str) -> None:
+        """Raises TryLater while the cluster does not: `looks` or `calls`."""
+        until_s, fault = self._away = self._lasting(FaultKind.CLUSTER_AWAY, self._away)
+        if fault is not None and self.now_s < until_s and fault.how in (what, "whole"):
+            raise TryLater("the cluster does not answer")
+
+    def of_policy(self) -> PlannedFault | None:
+        """What is the matter with it now."""
+        until_s, fault = self._mad = self._lasting(FaultKind.BAD_POLICY, self._mad)
+        return fault if self.now_s < until_s else None
+
+    def _lasting(self, kind: FaultKind, before: Lasting) -> Lasting:
+        fault = self._hit(kind)
+        return before if fault is None else (self.now_s + (fault.by_s or 0.0), fault)
 
     def write(self) -> None:
         """Raises JournalStopped while the disk is full."""
@@ -83,8 +103,12 @@ class Hazards:
         return self._later[0][0] if self._later else float("inf")
 
     def under_way(self) -> bool:
-        """Whether something is late still, or the disk is full."""
-        return bool(self._later) or self.now_s < self.full_until_s
+        """Whether something is late still, or an arbiter can do nothing."""
+        return bool(self._later) or self.hindering()
+
+    def hindering(self) -> bool:
+        """Whether an arbiter cannot act, whatever it would."""
+        return self.now_s < max(self.full_until_s, self._away[0], self._mad[0])
 
     def deliver(self) -> bool:
         """What is due by now; whether anything was."""

@@ -53,6 +53,8 @@ class FaultyRun:
     skip_bad: bool = False
     rounds: Mapping[str, Seconds] = field(default_factory=lambda: ROUNDS)
     restarts_s: tuple[Seconds, Seconds] = RESTARTS_S
+    spawn_s: Seconds = 0.0  #: how long jobs take to come to run, and to leave
+    leave_s: Seconds = 0.0
 
     def _jobs(self, speeds: Throughput) -> tuple[Sequence[SimulatedJob], LeftOut]:
         unplayable: LeftOut = {}
@@ -80,7 +82,9 @@ class FaultyRun:
         asked, world = AskedPolicy(self.settings, speeds), SimulatedWorld(speeds, cost_of(self.settings))
         config = config_of(self.settings, self.rounds, MIN_RUN_S)
         arrivals = sorted(jobs, key=lambda run: run.plain.order)
-        days = BadDays(asked, world, arrivals, schedule, self.broken, config, self.restarts_s)
+        days = BadDays(
+            asked, world, arrivals, schedule, self.broken, config, self.restarts_s, self.spawn_s, self.leave_s
+        )
         found: InvariantBroken | None = None
         try:
             days.play()

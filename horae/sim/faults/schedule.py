@@ -4,10 +4,10 @@ seed and the fault alone, so that it stays what it is when others are left out o
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,12 +28,32 @@ class FaultKind(StrEnum):
     LIE = "lie"  #: a job tells nonsense of its progress
     FULL_DISK = "full-disk"  #: the journal takes nothing for a while
     SECOND_ARBITER = "second-arbiter"  #: another host takes over with a copy of the journal; the first lives on
+    JOB_DIES = "job-dies"  #: in the middle of a resize: just started, or asked to leave
+    BAD_CHECKPOINT = "bad-checkpoint"  #: the next checkpoint of a job that runs turns out to be none
+    LOST_JOURNAL = "lost-journal"  #: the arbiter ends, and its journal is gone or an older one
+    CLUSTER_AWAY = "cluster-away"  #: its daemon does not answer
+    BAD_LOOK = "bad-look"  #: the cluster shows what was, or part of what is
+    BAD_POLICY = "bad-policy"  #: the policy's answers are none
+    USER_ORDER = "user-order"  #: an owner cancels, holds or puts back a job of theirs
 
 
-BOUNDARIES = ("before-write", "after-write", "before-call", "after-call")
-REFUSALS = ("later", "never", "fix-configuration")
+#: Words for what a fault may be.
+HOWS: Mapping[FaultKind, tuple[str, ...]] = {
+    FaultKind.KILL: ("before-write", "after-write", "before-call", "after-call"),
+    FaultKind.REFUSED_START: ("later", "never", "fix-configuration"),
+    FaultKind.JOB_DIES: ("failed", "cancelled", "lost", "deaf"),
+    FaultKind.LOST_JOURNAL: ("gone", "unreadable", "old", "cut"),
+    FaultKind.CLUSTER_AWAY: ("whole", "looks", "calls"),
+    FaultKind.BAD_LOOK: ("old", "part"),
+    FaultKind.BAD_POLICY: ("raises", "poisoned", "nonsense", "silent"),
+    FaultKind.USER_ORDER: ("cancel", "hold", "back"),
+}
 #: Later than this a cluster does not carry a call out any more: it is less than the arbiter's `settle_s`.
 LATEST_S = 25.0
+#: Nor does it show for longer what is not so.
+MISLEADS_S = 20.0
+#: Most that `by_s` may be.
+MOST_S = {FaultKind.LATE_ANSWER: LATEST_S, FaultKind.BAD_LOOK: MISLEADS_S}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +63,7 @@ class PlannedFault:
     node: NodeName | None = None
     by_s: Seconds | None = None  #: how late, how long, how far
     port_call: int | None = None  #: which call (for `kill`: boundary) from then on, from 1
-    how: str | None = None  #: of a kill: its boundary; of a refusal: which
+    how: str | None = None  #: of `HOWS`
 
     def plain(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if v is not None}
@@ -60,9 +80,9 @@ def drawn(fault: PlannedFault, seed: int, nodes: Sequence[NodeName]) -> PlannedF
         found = replace(found, by_s=round(sign * (low + (high - low) * by_s), 3))
     if kind in (FaultKind.NODE_LOSS, FaultKind.NODE_RETURN) and fault.node is None:
         found = replace(found, node=node)
-    if kind in CALLS and fault.port_call is None:
+    if kind in (*CALLS, FaultKind.JOB_DIES) and fault.port_call is None:
         found = replace(found, port_call=call)
-    words = {FaultKind.KILL: BOUNDARIES, FaultKind.REFUSED_START: REFUSALS}.get(kind)
+    words = HOWS.get(kind)
     if words is not None and fault.how is None:
         found = replace(found, how=words[int(how * len(words))])
     return found
@@ -70,14 +90,23 @@ def drawn(fault: PlannedFault, seed: int, nodes: Sequence[NodeName]) -> PlannedF
 
 #: Seconds between which `by_s` is drawn.
 _BY = {
+    FaultKind.NODE_RETURN: (1.0, 120.0),
     FaultKind.LATE_ANSWER: (1.0, LATEST_S),
     FaultKind.REPEATED_ANSWER: (1.0, 600.0),
     FaultKind.CLOCK_STEP: (2.0, 7200.0),
     FaultKind.LIE: (60.0, 1800.0),
     FaultKind.FULL_DISK: (5.0, 300.0),
+    FaultKind.CLUSTER_AWAY: (2.0, 600.0),
+    FaultKind.BAD_LOOK: (1.0, MISLEADS_S),
+    FaultKind.BAD_POLICY: (1.0, 900.0),
+    FaultKind.USER_ORDER: (60.0, 1800.0),
 }
-#: Kinds that wait for a call.
+#: What befalls calls.
 CALLS = (FaultKind.KILL, FaultKind.LOST_ANSWER, FaultKind.LATE_ANSWER, FaultKind.REPEATED_ANSWER)
+
+
+#: Of `all`: nothing that ends a job for good.
+_HARMLESS = {FaultKind.JOB_DIES: "lost", FaultKind.USER_ORDER: "hold"}
 
 
 def every_kind(
@@ -93,7 +122,7 @@ def every_kind(
     for turn in range(rounds + 1):
         for kind in whole:
             at = times_s[chance.randrange(most)] if turn == 0 else chance.uniform(first, horizon_s)
-            out.append(PlannedFault(round(at, 3), kind))
+            out.append(PlannedFault(round(at, 3), kind, how=_HARMLESS.get(kind)))
     span_s = max(horizon_s - first, 60.0) / (rounds + 1)
     for turn in range(rounds + 1):
         lost_s = first + span_s * (turn + chance.uniform(0.1, 0.5))
@@ -129,7 +158,7 @@ def _fault(row: Any, where: str, nodes: Sequence[NodeName]) -> PlannedFault:
     if row.get("node") is not None:
         _one_of(row["node"], nodes, where, "node")
     if row.get("how") is not None:
-        _one_of(row["how"], {"kill": BOUNDARIES, "refused-start": REFUSALS}.get(kind, ()), where, "how")
+        _one_of(row["how"], HOWS.get(kind, ()), where, "how")
     if call is not None and (isinstance(call, bool) or not isinstance(call, int) or call < 1):
         raise BadInput(f"is no number of a call: {call!r}", where=where, field="port_call", remedy="1 or more")
     return PlannedFault(at, FaultKind(kind), row.get("node"), by_s, call, row.get("how"))
@@ -150,6 +179,7 @@ def _seconds(value: Any, where: str, field: str) -> Seconds:
 def _by(by_s: Seconds, kind: str, where: str) -> Seconds:
     if by_s <= 0 and kind != FaultKind.CLOCK_STEP:
         raise BadInput(f"is not above 0: {by_s!r}", where=where, field="by_s")
-    if by_s > LATEST_S and kind == FaultKind.LATE_ANSWER:
-        raise BadInput(f"is later than clusters answer: {by_s!r}", where=where, field="by_s", remedy=f"{LATEST_S:g}")
+    most_s = MOST_S.get(FaultKind(kind), inf)
+    if by_s > most_s:
+        raise BadInput(f"is longer than clusters take: {by_s!r}", where=where, field="by_s", remedy=f"{most_s:g}")
     return by_s

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from horae.journal import Ledger
@@ -19,7 +20,7 @@ ROUNDING = 1e-6
 
 
 class InvariantBroken(Exception):
-    """`rule`: lost, doubled, old-state, gpu-twice, over-limit, intent, starved."""
+    """`rule`: lost, doubled, old-state, torn-state, gpu-twice, over-limit, intent, starved, disobeyed."""
 
     def __init__(self, rule: str, at_s: Seconds, job: JobId, text: str) -> None:
         self.rule, self.at_s, self.job, self.text = rule, at_s, job, text
@@ -34,13 +35,18 @@ class Invariants:
     capacity: Mapping[NodeName, Gpus]
     #: stops on record that have not taken effect: (asked at, by the arbiter's clock; seen at, by the world's)
     _leaving: dict[JobId, tuple[Seconds, Seconds]] = field(default_factory=dict)
+    #: what owners ordered and the arbiter took, and when: `cancel` or `hold`
+    ordered: dict[JobId, tuple[str, Seconds]] = field(default_factory=dict)
+    gone: set[JobId] = field(default_factory=set)  #: cancelled before the cluster knew them
+    _free_s: Seconds = -inf  #: since when an arbiter can act
+    _restored_s: Seconds = -inf  #: when its journal was lost last
 
     def starts(
         self, run: SimulatedJob, allocation: Allocation, held: Counter[NodeName], kept: float, now_s: Seconds
     ) -> None:
         """Before a job is started: from `run.done`, where `kept` is its newest complete checkpoint."""
         job, gpus, most = run.plain.name, sum(allocation.values()), run.plain.gpus.max
-        if run.finished_s is not None:
+        if run.over_s is not None or job in self.gone:
             raise InvariantBroken("doubled", now_s, job, "it is started after its end")
         if run.allocation:
             raise InvariantBroken("doubled", now_s, job, "it is started while it runs")
@@ -56,6 +62,19 @@ class Invariants:
         if run.done < kept * (1 - ROUNDING):
             text = f"it is started from {run.done:g} iterations, its checkpoint holds {kept:g}"
             raise InvariantBroken("old-state", now_s, job, text)
+        if run.done > kept * (1 + ROUNDING):
+            text = f"it is started from {run.done:g} iterations, its newest complete checkpoint holds {kept:g}"
+            raise InvariantBroken("torn-state", now_s, job, text)
+
+    def hindered(self, now_s: Seconds) -> None:
+        """Nobody can act now: what waits for it waits from then on."""
+        self._free_s = now_s
+
+    def restored(self, now_s: Seconds) -> None:
+        """The journal is not what it was: what it knew is learnt anew from the cluster, what was ordered is void."""
+        self._restored_s = now_s
+        self.ordered.clear()
+        self.gone.clear()
 
     def books(self, ledger: Ledger, active: Iterable[SimulatedJob], now_s: Seconds) -> None:
         """After each event: jobs that were taken in and have not ended are known and alive to the arbiter."""
@@ -63,6 +82,8 @@ class Invariants:
             job = run.plain.name
             record = ledger.jobs.get(job)
             if record is None:
+                if now_s - max(self._restored_s, self._free_s) <= LEAVES_S and self._restored_s > -inf:
+                    continue
                 raise InvariantBroken("lost", now_s, job, "it was taken in, and the arbiter does not know it")
             if not record.live:
                 why = f"{record.ended}: {record.end_text}" if record.ended else "handed back"
@@ -73,22 +94,39 @@ class Invariants:
                 continue
             if self._leaving.get(job, (None,))[0] != asked_s:
                 self._leaving[job] = asked_s, now_s
-            if now_s - self._leaving[job][1] > LEAVES_S:
+            if now_s - max(self._leaving[job][1], self._free_s) > LEAVES_S:
                 raise InvariantBroken("intent", now_s, job, "it is to leave, and nobody asks it to")
 
+    def orders(self, ledger: Ledger, runs: Mapping[JobId, SimulatedJob], now_s: Seconds) -> None:
+        """After each event: what an owner was told is done is on record, and is done before long."""
+        for job, (what, told_s) in self.ordered.items():
+            record, run = ledger.jobs.get(job), runs.get(job)
+            if record is None or run is None or not record.live:
+                continue
+            if (record.cancel_why if what == "cancel" else record.hold_why) is None:
+                raise InvariantBroken("disobeyed", now_s, job, f"its owner's {what} was taken, and is not on record")
+            if run.allocation and now_s - max(told_s, self._free_s) > LEAVES_S:
+                raise InvariantBroken("disobeyed", now_s, job, f"its owner's {what} was taken, and it runs")
+
     def at_the_end(
-        self, ledger: Ledger, runs: Iterable[SimulatedJob], down: Collection[NodeName], now_s: Seconds
+        self,
+        ledger: Ledger,
+        runs: Iterable[SimulatedJob],
+        down: Collection[NodeName],
+        now_s: Seconds,
+        ending: Callable[[JobId], JobState],
     ) -> None:
-        """Nothing has happened for so long that nothing will."""
+        """Nothing has happened for so long that nothing will. `ending`: how a job that is over has ended."""
         # With nodes gone, only a job that fits on one node surely could: the others may need what is gone.
         there = [gpus for node, gpus in self.capacity.items() if node not in down]
         room = max(there, default=0) if down else sum(there)
         for run in runs:
             job, record = run.plain.name, ledger.jobs.get(run.plain.name)
-            if run.finished_s is None and run.plain.gpus.min <= room:
+            if run.over_s is None and job not in self.gone and run.plain.gpus.min <= room:
                 raise InvariantBroken("starved", now_s, job, "it could start, and never does")
-            if run.finished_s is not None and record is not None:
+            if run.over_s is not None and record is not None:
                 if record.grant is not None or record.stop_asked_s is not None:
                     raise InvariantBroken("intent", now_s, job, "it ended, and what was asked for it is open still")
-                if record.ended is not JobState.COMPLETED:
-                    raise InvariantBroken("lost", now_s, job, f"it completed, and the arbiter has it as {record.state}")
+                if record.ended is not ending(job):
+                    text = f"it ended as {ending(job)}, and the arbiter has it as {record.state}"
+                    raise InvariantBroken("lost", now_s, job, text)

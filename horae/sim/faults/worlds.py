@@ -82,7 +82,16 @@ WEIGHTS = {
     FaultKind.LIE: 3,
     FaultKind.FULL_DISK: 2,
     FaultKind.SECOND_ARBITER: 2,
+    FaultKind.JOB_DIES: 6,
+    FaultKind.BAD_CHECKPOINT: 6,
+    FaultKind.LOST_JOURNAL: 6,
+    FaultKind.CLUSTER_AWAY: 6,
+    FaultKind.BAD_LOOK: 6,
+    FaultKind.BAD_POLICY: 6,
+    FaultKind.USER_ORDER: 6,
 }
+#: What lasts a while, and is over sooner where it hails.
+LASTING = (FaultKind.LIE, FaultKind.CLUSTER_AWAY, FaultKind.BAD_LOOK, FaultKind.BAD_POLICY, FaultKind.USER_ORDER)
 
 
 class Weather(NamedTuple):
@@ -95,7 +104,7 @@ class Weather(NamedTuple):
     slow: float  #: how often under a policy that is not swift
     clusters: tuple[str, ...] = CLUSTERS
     restarts_s: tuple[Seconds, Seconds] = RESTARTS_S  #: after which a killed arbiter is there again
-    lie_s: tuple[Seconds, Seconds] | None = None  #: how long a job lies, where not as everywhere
+    lasts_s: tuple[Seconds, Seconds] | None = None  #: what lasts a while, where not as everywhere
 
 
 STORMY = Weather((1.3, 3.0), (0.6, 1.5), (20, 60), (5.0, 15.0, 60.0), 0.05)
@@ -132,10 +141,18 @@ def world(seed: int) -> FaultyWorld:
     trace = _trace(chance, jobs, length_s, sum(node.gpus for node in cluster.nodes))
     tick_s = chance.choice(kind.ticks_s)
     rounds = {"tick_s": tick_s, "quiet_s": 4 * tick_s}
-    run = FaultyRun(trace, settings, CONCAVE, rounds=rounds, restarts_s=kind.restarts_s)
+    run = FaultyRun(
+        trace,
+        settings,
+        CONCAVE,
+        rounds=rounds,
+        restarts_s=kind.restarts_s,
+        spawn_s=chance.choice((0.0, 0.0, 3.0)),
+        leave_s=chance.choice((0.0, 0.0, 5.0, 40.0)),
+    )
     until_s = trace.jobs[-1].submitted + 2 * length_s
     nodes = [node.name for node in cluster.nodes]
-    return FaultyWorld(run, _schedule(chance, seed, until_s, gap_s, nodes, kind.lie_s))
+    return FaultyWorld(run, _schedule(chance, seed, until_s, gap_s, nodes, kind.lasts_s))
 
 
 def _trace(chance: Random, jobs: int, length_s: Seconds, room: int) -> Trace:
@@ -170,7 +187,7 @@ def _schedule(
     until_s: Seconds,
     gap_s: Seconds,
     nodes: Sequence[NodeName],
-    lie_s: tuple[Seconds, Seconds] | None,
+    lasts_s: tuple[Seconds, Seconds] | None,
 ) -> tuple[PlannedFault, ...]:
     kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
     at, out, back_s = 0.0, [], dict.fromkeys(nodes, 0.0)
@@ -180,8 +197,8 @@ def _schedule(
         if kind is FaultKind.FULL_DISK:
             by_s = gap_s * chance.uniform(0.5, 3.0)
             out.append(PlannedFault(now_s, kind, by_s=round(by_s, 3)))
-        elif kind is FaultKind.LIE and lie_s is not None:
-            out.append(PlannedFault(now_s, kind, by_s=round(chance.uniform(*lie_s), 3)))
+        elif kind in LASTING and lasts_s is not None:
+            out.append(PlannedFault(now_s, kind, by_s=round(chance.uniform(*lasts_s), 3)))
         elif kind is not FaultKind.NODE_LOSS:
             out.append(PlannedFault(now_s, kind))
         elif there:

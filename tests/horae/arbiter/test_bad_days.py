@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from horae.arbiter.core import Stage
+from horae.arbiter.execute.executor import Do, Done
+from horae.arbiter.execute.outcomes import REFUSALS, Retries, outcomes
 from horae.fake import Delay, Drop, FakePort, LoseReply, Raise
-from horae.journal import Kind
+from horae.journal import Kind, events
+from horae.journal.events import HORAE, Verb
 from horae.port import Blocked, BlockKind, FixConfiguration, JobState, Never, TryLater
 from horae.views.explain import explain
 from policy.model import Decision, Health, Node, Snapshot
@@ -418,3 +421,41 @@ def test_what_a_start_that_the_site_refuses_was_to_get_is_for_others(tmp_path: P
     site.fake.faults.clear()
     site.commands.cancel(other, ANN)
     site.until(refused, JobState.RUNNING, patience_s=400.0)
+
+
+# --- who holds a job ----------------------------------------------------------------------------------------
+
+
+def test_an_owners_hold_is_theirs_where_the_cluster_refuses_the_job_too(tmp_path: Path) -> None:
+    """Whichever of the two came first, an operator's word about the refusal does not make the job run."""
+    site = Site(tmp_path)
+    site.fake.faults.on("start", Raise(Never("no such account")), times=9)
+    refused, held = site.commands.submit([spec("refused", 1), spec("held", 1)], ANN)
+    site.run(60)
+    assert site.job(refused).hold_by == HORAE
+    site.commands.hold(refused, ANN, "lunch")
+    assert site.job(refused).hold_why == "held by ann: lunch"
+    site.commands.unhold(held, ANN)
+    retries = Retries(refused={held: REFUSALS - 1})
+    site.core.write([events.JobHeld(held, "ann", "lunch")])
+    start = Done(Do(Verb.START, held, {"n1": 1}, 9), Never("no such account"))
+    found = outcomes(site.core.ledger, [start], retries, site.config.rounds, site.core.now_s())
+    (hold,) = [draft for draft in found if isinstance(draft, events.JobHeld)]
+    assert (hold.by, "no such account" in hold.text) == ("ann", True)
+
+
+def test_who_is_overtaken_before_the_claim_comes_through_trusts_the_journal_no_more(tmp_path: Path) -> None:
+    """Another arbiter, of a copy of it, has had the cluster in between: what the cluster does not show may be over."""
+    site = Site(tmp_path)
+    site.fake.faults.on("submit", Raise(TryLater("away")), times=99)
+    site.fake.faults.on("claim", Raise(TryLater("away")), times=2)
+    ours, theirs = site.commands.submit([spec("ours", 1), spec("held", 1)], ANN)
+    site.commands.hold(theirs, ANN, "lunch")
+    site.run(3)
+    assert (site.core.token is None, site.journal.history(kinds=[Kind.RECOVERED])) == (False, ())
+    FakePort(site.world).claim("another")
+    site.run(30)
+    (recovered,) = site.journal.history(kinds=[Kind.RECOVERED])
+    assert "another arbiter" in recovered.data["why"]
+    assert site.world.claim == site.core.token
+    assert (site.job(ours).hold_by, site.job(theirs).hold_by) == (HORAE, "ann")

@@ -49,6 +49,10 @@ def a_mess(snapshot: Snapshot, *asked: Any) -> Any:
     return answer(snapshot, {}, state={"made of": object()})
 
 
+def no_state(snapshot: Snapshot, *asked: Any) -> Any:
+    return answer(snapshot, {}, state=None)
+
+
 BAD_POLICIES = [
     (raises, "raised ZeroDivisionError: division by zero"),
     (unknown_job, "no job of the snapshot"),
@@ -59,6 +63,7 @@ BAD_POLICIES = [
     (wrong_size, "cannot run on 1 GPUs"),
     (nothing, "NoneType, not a decision"),
     (a_mess, "no plain form"),
+    (no_state, "its state is NoneType, not a mapping"),
 ]
 
 

@@ -14,6 +14,7 @@ import pytest
 from horae.config import Mode
 from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.fake import Delay
+from horae.journal.events import TIME_LIMIT
 from horae.port import JobState
 from horae.spec import ENDS_STAY, STAYS
 from horae.views.explain import Explanation
@@ -446,12 +447,15 @@ def test_a_job_that_waits_again_at_its_limit_goes_on_from_its_checkpoint(tmp_pat
     assert {e.data["by"] for e in starts} == {"its time limit"}
 
 
-def test_a_job_of_its_owners_hold_is_not_let_go_by_its_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("after_s", [18.0, 20.0])
+def test_a_job_of_its_owners_hold_is_not_let_go_by_its_limit(tmp_path: Path, after_s: float) -> None:
+    """Whether it was held before its time was over, or while its limit holds it until it has left."""
     site = site_of(tmp_path)
     again = spec("a", 2, steps=LONG, time_limit_s=20.0, extra={"requeue_at_limit": "true"})
     (job,) = site.commands.submit([again], ANN)
     site.until(job, JobState.RUNNING)
-    site.run(18)
+    site.run(after_s)
+    assert (site.job(job).hold_by == TIME_LIMIT) == (after_s == 20.0)
     site.commands.hold(job, ANN, "lunch")
     site.until(job, JobState.STOPPED)
     site.run(30)

@@ -32,6 +32,15 @@ def test_both_engines_give_the_same_bytes(policy: str, ideal: bool) -> None:
         assert made.rows(made.played(jobs, policy, cluster, ideal=ideal, engine="arbiter")) == fast
 
 
+@pytest.mark.parametrize("engine", ["fast", "arbiter"])
+def test_what_happens_a_rounding_after_a_tick_is_reached(engine: str) -> None:
+    """110.00000000000001 s is when three GPUs on two nodes have done 100 s: a tick of 110 s is before that for ever."""
+    late = 110.00000000000001
+    jobs = Trace((TraceJob("across", 0.0, 3, 100.0), TraceJob("comes", late, 3, 100.0)))
+    outcome = made.played(jobs, "fifo", "v100:2x2", ideal=False, engine=engine)
+    assert [run.finished_s for run in outcome.runs] == [late, 220.00000000000003]
+
+
 @pytest.mark.parametrize("policy", [name for name, entry in entries().items() if entry.quantum])
 def test_a_quantum_that_ends_where_everybody_has_all_is_no_moment(policy: str) -> None:
     """Two jobs of a day each on a node with room: what can happen is two arrivals and two ends."""

@@ -24,7 +24,7 @@ from horae.sim.faults.arbiter import BREAKS, BrokenRule, KeptDisk
 from horae.sim.faults.cluster import FaultyCluster
 from horae.sim.faults.days import BadDays
 from horae.sim.faults.run import FaultyRun
-from horae.sim.faults.schedule import FaultKind, PlannedFault, read_schedule
+from horae.sim.faults.schedule import HOWS, FaultKind, PlannedFault, drawn, read_schedule
 from horae.sim.faults.shrink import shortest
 from horae.sim.traces.model import Trace, TraceJob
 from horae.spec import JobSpec
@@ -51,6 +51,19 @@ def test_every_kind_of_fault_takes_effect_and_every_job_ends(policy: str) -> Non
         assert 0 not in outcome.faults.values()
         assert outcome.faults["node-loss"] == outcome.faults["node-return"]
         assert all(job.finished_s is not None for job in outcome.simulated.runs)
+
+
+@pytest.mark.parametrize(("kind", "how"), [(kind, how) for kind, hows in HOWS.items() for how in hows])
+def test_a_day_of_one_misfortune_again_and_again(kind: FaultKind, how: str) -> None:
+    """Each way in which each may come, while jobs move, and take their time for it."""
+    played = replace(run(3, "las", jobs=16), spawn_s=2.0, leave_s=4.0)
+    nodes = ["v100-1-1"]
+    days_ = [drawn(PlannedFault(150.0 * number, kind, how=how), number, nodes) for number in range(1, 30)]
+    outcome = played.play(days_)
+    assert outcome.violations == []
+    assert outcome.faults[kind] > 0
+    ended = sum(job.finished_s is None for job in outcome.simulated.runs)
+    assert (ended > 0) == (how in ("failed", "cancelled", "cancel"))
 
 
 def test_jobs_that_come_at_once_meet_every_kind_too() -> None:
