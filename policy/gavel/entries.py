@@ -3,6 +3,9 @@
 from policy.contract import Entry, Option
 
 _PAPER = "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads (OSDI 2020)"
+_ACCOUNTS = (
+    "what was received counts from the last change of jobs, nodes or limits; what was owed until then goes with it"
+)
 _OPTIONS = (Option("quantum", float, 360.0, "length of a round", low=1.0, unit="s"),)
 
 ENTRIES = (
@@ -19,6 +22,7 @@ ENTRIES = (
         guarantees=("sharing incentive (§4.4), over many rounds",),
         options=_OPTIONS,
         quantum=True,
+        notes=(_ACCOUNTS,),
     ),
     Entry(
         name="gavel-finish-time",
@@ -33,7 +37,7 @@ ENTRIES = (
         guarantees=("min max rho under the fractions, to one part in a million",),
         options=_OPTIONS,
         quantum=True,
-        notes=("rho is bisected over warm-started programs", "unknown lengths are taken to be the median"),
+        notes=("rho is bisected over warm-started programs", "unknown lengths are taken to be the median", _ACCOUNTS),
     ),
     Entry(
         name="gavel-makespan",
@@ -48,7 +52,7 @@ ENTRIES = (
         guarantees=("least makespan under the fractions",),
         options=_OPTIONS,
         quantum=True,
-        notes=("unknown lengths are taken to be the median",),
+        notes=("unknown lengths are taken to be the median", _ACCOUNTS),
     ),
     Entry(
         name="gavel-fifo",

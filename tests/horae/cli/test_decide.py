@@ -232,7 +232,7 @@ def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policies", "zzz"]) == exits.BAD_FILE
 
 
-@pytest.mark.parametrize("state", ["{turn: 7}", "{carrying: 7}", "{first: {one: [1]}}"])
+@pytest.mark.parametrize("state", ["{turn: 7}", "{carrying: 7}", "{accounts: {one: [1]}}"])
 def test_a_state_that_nothing_goes_on_from_has_its_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, state: str
 ) -> None:
