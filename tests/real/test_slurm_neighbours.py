@@ -273,7 +273,7 @@ sacctmgr -iQ modify account $ACC set GrpTRES=gres/gpu=1 > /dev/null; K=$(B -o /d
 st $J; st $K; e $J; e $K; sacctmgr -iQ modify account $ACC set GrpTRES=gres/gpu=-1 > /dev/null""",
     "a user who leaves": r"""
 J=$(B -o /dev/null --begin=now+1hour --wrap=true); K=$(B -o /dev/null --wrap="sleep 5"); w $K RUNNING
-sacctmgr -i remove user alice account=$ACC 2>&1 | sed "s/[0-9][0-9]*/N/g" | sort | uniq; e $K; U scancel $J; e $J
+sacctmgr -i remove user alice account=$ACC 2>&1 | grep -o "Job(s) active.*"; e $K; U scancel $J; e $J
 J=$(B -o /dev/null --begin=now+4 --wrap=true); sacctmgr -iQ modify user alice account=$ACC set qos=normal > /dev/null
 sleep 7; st $J; sacctmgr -iQ modify user alice account=$ACC set qos=normal,$ACC > /dev/null; e $J""",
     "a QOS that is removed": r"""
