@@ -261,7 +261,6 @@ SITE = {
     "scheduling": "PriorityType=priority/multifactor\nPriorityWeightFairshare=10000\nPriorityWeightAge=1000\n"
     "PriorityCalcPeriod=1\nPreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n"
     "SchedulerParameters=bf_continue,bf_max_job_test=500",
-    "slurm.conf": "ScronParameters=enable\n",
     "partitions": "PartitionName=dl Nodes=n[1-4] Default=YES PriorityTier=10 PreemptMode=REQUEUE MaxTime=1-0\n"
     "PartitionName=raw Nodes=n[1-4] PriorityTier=10 PreemptMode=OFF\n"
     "PartitionName=urgent Nodes=n[1-4] PriorityTier=100 PreemptMode=OFF",

@@ -232,9 +232,6 @@ t $J U scontrol release $J; plain scontrol update jobid=$J StartTime=now; sleep 
 A=$(B -o /dev/null --array=1-60 --wrap='exit $((SLURM_ARRAY_TASK_ID % 3 == 0))')
 for i in $(seq 1000); do squeue -h -t PD,R,CG,CF -r -j $A 2> /dev/null | grep -q . || break; sleep .25; done
 squeue -h -t all -r -j $A -o %T | sort | uniq -c""",
-    "nice of a held one": r"""
-J=$(B -o /dev/null --hold --wrap=true); t $J U scontrol update jobid=$J Nice=50; f $J Nice; sleep 3; st $J
-f $J Reason; U scontrol release $J; e $J""",
     "an administrator's suspension": r"""
 J=$(B -o o --wrap='for i in 1 2 3 4 5 6; do echo $i; sleep 2; done'); w $J RUNNING; sleep 1
 for c in suspend suspend resume resume; do t $J scontrol $c $J; sleep 1; st $J; done
@@ -273,7 +270,7 @@ sacctmgr -iQ modify account $ACC set GrpTRES=gres/gpu=1 > /dev/null; K=$(B -o /d
 st $J; st $K; e $J; e $K; sacctmgr -iQ modify account $ACC set GrpTRES=gres/gpu=-1 > /dev/null""",
     "a user who leaves": r"""
 J=$(B -o /dev/null --begin=now+1hour --wrap=true); K=$(B -o /dev/null --wrap="sleep 5"); w $K RUNNING
-sacctmgr -i remove user alice account=$ACC 2>&1 | sed "s/[0-9][0-9]*/N/g" | sort | uniq; e $K; U scancel $J; e $J
+sacctmgr -i remove user alice account=$ACC 2>&1 | grep -o "Job(s) active.*"; e $K; U scancel $J; e $J
 J=$(B -o /dev/null --begin=now+4 --wrap=true); sacctmgr -iQ modify user alice account=$ACC set qos=normal > /dev/null
 sleep 7; st $J; sacctmgr -iQ modify user alice account=$ACC set qos=normal,$ACC > /dev/null; e $J""",
     "a QOS that is removed": r"""
