@@ -33,7 +33,7 @@ from horae.sim.engine.world import SimulatedJob
 from horae.sim.faults import bad_policies
 from horae.sim.faults.cluster import FaultyCluster
 from horae.sim.faults.hazards import Hazards
-from horae.sim.faults.schedule import FaultKind, PlannedFault
+from horae.sim.faults.schedule import LATEST_S, FaultKind, PlannedFault
 from horae.sim.faults.watch import InvariantBroken
 from horae.spec import JobSpec
 from policy.model import Allocation, Decision, JobName, Seconds
@@ -149,7 +149,8 @@ class FaultyConnection:
         seen = cluster.observe()
         if (job := next(cluster.running(), None)) and hazards.of(FaultKind.BAD_CHECKPOINT) is not None:
             cluster.tear(job)
-        if (fault := hazards.of(FaultKind.BAD_LOOK)) is not None:
+        true_again = hazards.now_s >= cluster.misleading_until_s + LATEST_S  # no two without a look at what is
+        if true_again and (fault := hazards.of(FaultKind.BAD_LOOK)) is not None:
             cluster.misleading_until_s = hazards.now_s + (fault.by_s or 0.0)
             self._mislead = partial(_as_it_was, seen) if fault.how == "old" else partial(_in_part, fault)
         if self._mislead is None or hazards.now_s >= cluster.misleading_until_s:

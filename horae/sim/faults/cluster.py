@@ -12,6 +12,7 @@ from math import floor
 from horae.port import CheckpointMark, JobId, JobState, Observation, ObservedJob, TryLater
 from horae.sim.engine.port import KnownJob, SimPort
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
+from horae.sim.faults.schedule import LATEST_S
 from horae.sim.faults.watch import Invariants
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Cluster, Health, Node, NodeName, Seconds
@@ -40,7 +41,7 @@ class FaultyCluster(SimPort):
         self.invariants = Invariants(dict(self._gpus))
         self.specs: dict[JobId, JobSpec] = {}
         self.telling = False  #: whether it shows the specifications, as clusters do that hold them
-        self.misleading_until_s: Seconds = 0.0  #: an arbiter may not know better
+        self.misleading_until_s: Seconds = -LATEST_S  #: an arbiter may not know better
         self._kept: dict[JobId, CheckpointMark] = {}  #: the newest complete checkpoint
         self._lost: set[JobId] = set()
         self._failed: set[JobId] = set()

@@ -85,6 +85,8 @@ class Invariants:
                 if now_s - max(self._restored_s, self._free_s) <= LEAVES_S and self._restored_s > -inf:
                     continue
                 raise InvariantBroken("lost", now_s, job, "it was taken in, and the arbiter does not know it")
+            if not record.live and record.cancel_by == record.owner and not run.allocation:
+                continue  # its owner wanted no more; what the cluster still knows of it is asked to end before long
             if not record.live:
                 why = f"{record.ended}: {record.end_text}" if record.ended else "handed back"
                 raise InvariantBroken("lost", now_s, job, f"it has not ended, and the arbiter has it as {why}")
