@@ -63,7 +63,9 @@ def shop(harness: YarnHarness) -> Iterator[YarnCluster]:
     port.close()
     if QUEUE in books.of_queues(manager):
         manager.edit_scheduler(QueueEdits(update={QUEUE: {"state": "STOPPED"}}), ADMIN)
-        back = QueueEdits(remove=(QUEUE,), update={"root.default": {"capacity": str(share)}})
+        opened: dict[str, dict[str, str | None]] = {name: dict.fromkeys(rights) for name, rights in SHOP.items()}
+        opened["root.default"] |= {"capacity": str(share)}
+        back = QueueEdits(remove=(QUEUE,), update=opened)
         patiently(lambda: manager.edit_scheduler(back, ADMIN))
 
 
