@@ -361,6 +361,10 @@ def _follows(kind: Callable[[], Any]) -> Any:
 LINE = attrgetter("submitted_s", "id")
 
 
+def _of(pool: str | None, records: Iterable[JobRecord]) -> Iterable[JobRecord]:
+    return records if pool is None else [r for r in records if r.pool == pool]
+
+
 @dataclass(slots=True)
 class Ledger:
     jobs: dict[JobId, JobRecord] = field(default_factory=dict)
@@ -397,7 +401,7 @@ class Ledger:
     def astir(self, pool: str | None = None) -> Iterable[JobRecord]:
         """The live jobs that do not merely rest, in the order in which they were handed in."""
         self._look_at_touched()
-        return self._in_line if pool is None else [r for r in self._in_line if r.pool == pool]
+        return _of(pool, self._in_line)
 
     def resting(self) -> Set[JobId]:
         """The live jobs that do."""
@@ -407,7 +411,7 @@ class Ledger:
     def in_motion(self, pool: str | None = None) -> Iterable[JobRecord]:
         """Those `astir` that do not run on either."""
         self._look_at_touched()
-        return self._in_motion if pool is None else [r for r in self._in_motion if r.pool == pool]
+        return _of(pool, self._in_motion)
 
     def running_on(self) -> Set[JobId]:
         """Those that do."""
