@@ -164,13 +164,17 @@ class _Walk:
         alone = end == len(self.canonical) or not right.rstrip().endswith("|")  # else it is one column of many
         key = self._key(mark, "" if verb else key_of(left) or (_of_cell_before(left) if alone else ""))
         _name(mark, key, left, self.words, right[used:])
-        if mark.what == "unnamed" and right == "it [" and "loss" in self.canonical.lower():
-            mark.what, mark.meaning = "iteration", Meaning("iteration")  # of a bar without a total
+        self._endless(mark, right)
         self._as_part(mark, key, left, _LIST.match(right, used) is not None)
         self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
             self.pending = self._left_by(key)
         self.marks.append(mark)
+
+    def _endless(self, mark: Mark, right: str) -> None:
+        """`19it [05:01, 16.40s/it, loss=86.7]`: a bar without a total counts where a loss stands on it."""
+        if mark.what == "unnamed" and right == "it [" and "loss" in self.canonical.lower():
+            mark.what, mark.meaning = "iteration", Meaning("iteration")
 
     def _before_a_sign(self, left: str) -> str:
         """What stands before a comma in a list of names and values, or before an arrow; "" where neither does."""

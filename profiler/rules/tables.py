@@ -97,8 +97,7 @@ class Table:
             return None
         if bar:
             fields += _of_a_bar(canonical, bar.start())
-        if any(_held_out(name, cell) for name, cell in zip(self.names, cells, strict=True)):
-            fields = [replace(f, what=_HELD_OUT.get(f.what, f.what)) for f in fields]
+        fields = _sided(fields, self.names, cells)
         what = {f.what for f in fields}
         kind = _kind(what)
         if not kind:
@@ -138,6 +137,12 @@ def _held_out(name: str, cell: str) -> bool:
     if not words or not words <= _SIDES:
         return False
     return cell.lower() == "false" if words & {"train", "training"} else side_of(cell) == "validation"
+
+
+def _sided(fields: list[Field], names: tuple[str, ...], cells: list[str]) -> list[Field]:
+    """The fields of a row, of held-out data where a column says so."""
+    held = any(map(_held_out, names, cells))
+    return [replace(f, what=_HELD_OUT.get(f.what, f.what)) for f in fields] if held else fields
 
 
 def _of_a_bar(canonical: str, start: int) -> list[Field]:
