@@ -114,15 +114,26 @@ def asked(decide: Decide, question: Question) -> Reply:
 
 
 def _asked(decide: Decide, question: Question) -> tuple[object, str]:
-    """(what it answered, "") or (None, what it raised)."""
+    """(what it answered, "") or (None, what it raised). What it remembers may be of another version, or broken, and
+    would be so in every round: then it begins anew, and its certificate says so."""
     try:
         return decide(question.snapshot, question.policy, question.options, question.seed, question.limit_s), ""
     except BadInput as error:
-        return None, f"policy {question.policy}: {error}"
+        why = f"policy {question.policy}: {error}"
+        if not error.field.startswith("state") or not question.snapshot.state:
+            return None, why
+        found, why_not = _asked(decide, replace(question, snapshot=replace(question.snapshot, state=EMPTY)))
+        return _noted(found, f"what {question.policy} remembered is left out: {error.message}"), why_not
     except PolicyFailed as error:
         return None, str(error)
     except Exception as error:  # noqa: BLE001  (a policy is code of any origin; whatever it raises is its answer)
         return None, f"policy {question.policy} raised {type(error).__name__}: {error}"
+
+
+def _noted(found: object, note: str) -> object:
+    if not isinstance(found, Decision):
+        return found
+    return replace(found, certificate=replace(found.certificate, notes=(note, *found.certificate.notes)))
 
 
 def checked(

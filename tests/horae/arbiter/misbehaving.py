@@ -13,7 +13,7 @@ from typing import Any
 
 from horae.arbiter.decide import replies
 from horae.arbiter.decide.policy_runner import Question
-from policy.model import Cluster, Decision, GpuRange, Job, Node, Snapshot
+from policy.model import BadInput, Cluster, Decision, GpuRange, Job, Node, Snapshot
 from tests.horae.arbiter.site import answer, first_come
 
 SNAPSHOT = Snapshot(
@@ -49,6 +49,13 @@ def exits(*asked: Any) -> Decision:
 def prints(snapshot: Snapshot, *asked: Any) -> Decision:
     print("solving ... done", flush=True)
     os.write(1, b"straight to the pipe\n")
+    return first_come(snapshot, *asked)
+
+
+def forgetful(snapshot: Snapshot, *asked: Any) -> Decision:
+    """Goes on from nothing that it remembers."""
+    if snapshot.state:
+        raise BadInput("is none that it goes on from", field="state.turn", remedy="none")
     return first_come(snapshot, *asked)
 
 

@@ -11,6 +11,7 @@ import sysconfig
 import textwrap
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -45,6 +46,15 @@ def test_one_process_answers_many_questions(worker: Worker) -> None:
 @use("prints")
 def test_what_a_policy_prints_is_no_answer(worker: Worker) -> None:
     assert worker.ask(question()).decision is not None
+
+
+@use("forgetful")
+def test_what_it_remembered_of_another_version_is_left_out_and_told(worker: Worker) -> None:
+    remembers = replace(question(), snapshot=replace(SNAPSHOT, state={"turn": 7}))
+    decision = worker.ask(remembers).decision
+    assert decision is not None
+    assert decision.allocation == {"1": {"n1": 2}}
+    assert decision.certificate.notes[0] == "what test remembered is left out: is none that it goes on from"
 
 
 @pytest.mark.parametrize("worker", ["forever", "deaf"], indirect=True)
