@@ -67,7 +67,9 @@ def neutral(text: str, keep: str = "") -> str:
 def written(character: str) -> str:
     """`\\x1b`, `\\u202e`, `\\U000e0001`."""
     number = ord(character)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def lines(text: str) -> str:

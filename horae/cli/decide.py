@@ -211,4 +211,5 @@ def _show_bids(rows: list[dict[str, Any]], as_json: bool) -> None:
         screen.emit_json({"bids": rows})
         return
     columns = (screen.Column("GPUS", right=True), screen.Column("RHO", right=True), screen.Column("NODES"))
-    screen.table(columns, [(str(r["gpus"]), f"{r['rho']:.4g}", forms.allocation(r["nodes"])) for r in rows])
+    cells = [(str(r["gpus"]), f"{r['rho']:.4g}", forms.allocation(r["nodes"])) for r in rows]
+    screen.table(columns, cells)

@@ -44,7 +44,8 @@ def lines(answer: dict[str, Any]) -> list[str]:
         "waited": forms.duration(answer["waited_s"]),
         "scaling": scaling,
     }
-    out = [f"job {job_number(answer['id'])} {answer['name']}  {answer['tenant']}  {answer['state']}"]
+    number = job_number(answer["id"])
+    out = [f"job {number} {answer['name']}  {answer['tenant']}  {answer['state']}"]
     out += [f"{name:<14}{value}" for name, value in rows.items()]
     out += [f"better        {text}" for text in answer["advice"]]
     if not answer["whole"]:

@@ -234,7 +234,8 @@ def _node_rows(nodes: Iterable[answers.Node], now_s: float) -> Iterable[list[str
         alike = list(group)
         total = sum(n["gpus"] for n in alike)
         held = sum(n["held"] for n in alike)
-        idle = sum(max(n["gpus"] - n["held"] - n["foreign"], 0) for n in alike if n["health"] == "up")
+        up = [n for n in alike if n["health"] == "up"]
+        idle = sum(max(n["gpus"] - n["held"] - n["foreign"], 0) for n in up)
         yield [
             pool,
             screen.state(shown if shown in screen.STATE_STYLES else "up", shown),
@@ -272,7 +273,8 @@ def _of_budget(budget: answers.Budget | None) -> str:
     """GPU-hours used of those of the period; a `!` where they are used up."""
     if budget is None:
         return "-"
-    return f"{budget['used']:.4g}/{budget['gpu_hours']:g}h a {budget['period']}{'!' * budget['over']}"
+    over = "!" if budget["over"] else ""
+    return f"{budget['used']:.4g}/{budget['gpu_hours']:g}h a {budget['period']}{over}"
 
 
 def _tenant_rows(tenants: Iterable[answers.Tenant]) -> Iterable[list[str | Cell]]:

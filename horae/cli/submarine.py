@@ -177,7 +177,7 @@ def _row(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    return f"{row['job']:<8} {row['state']:<10} {row['gpus']:>4} GPUs  {row['name']}"
+    return "{job:<8} {state:<10} {gpus:>4} GPUs  {name}".format_map(row)
 
 
 # --- job run ----------------------------------------------------------------------------------------------

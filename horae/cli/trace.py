@@ -173,7 +173,8 @@ def _pairs(found: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]
         if isinstance(value, dict):
             yield from _pairs(value, f"{prefix}{key} ")
         elif isinstance(value, list):
-            yield f"{prefix}{key}", f"{len(value)} from {value[0]:g} to {value[-1]:g}"
+            first, last = value[0], value[-1]
+            yield f"{prefix}{key}", f"{len(value)} from {first:g} to {last:g}"
         else:
             yield f"{prefix}{key}", value if isinstance(value, str) else f"{value:,.6g}"
 

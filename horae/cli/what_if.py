@@ -133,8 +133,9 @@ def _show(answer: dict[str, Any]) -> None:
     past, cluster = answer["history"], answer["cluster"]
     wait = past["wait"]
     skipped = ", ".join(f"{n} {why}" for why, n in past["skipped"].items() if n)
+    skipped = f" ({skipped})" if skipped else ""
     screen.print_pairs([
-        ("jobs", f"{past['jobs']:,}, {past['gpu_jobs']:,} of them ran on GPUs" + (f" ({skipped})" if skipped else "")),
+        ("jobs", f"{past['jobs']:,}, {past['gpu_jobs']:,} of them ran on GPUs{skipped}"),
         ("cluster", f"{cluster['gpus']} GPUs ({'as given' if cluster['from'] == 'given' else 'most held at once'})"),
         ("GPU-hours", f"{past['gpu_hours']:,.1f}, {past['utilisation']:.1%} of the cluster"),
         ("waiting", f"mean {wait['mean']:,.0f} s, median {wait['median']:,.0f} s, p95 {wait['p95']:,.0f} s"),

@@ -27,7 +27,8 @@ def page(answer: answers.ExplanationAnswer) -> Text:
     text.append(f"   of {answer['range']} that it can use")
     text.append(_to_come(answer))
     starts = answer["starts"]
-    text.append(f"\n{'ran':<9}{forms.duration(answer['ran_s'])} in {starts} start{'' if starts == 1 else 's'}")
+    ran, many = forms.duration(answer["ran_s"]), "" if starts == 1 else "s"
+    text.append(f"\n{'ran':<9}{ran} in {starts} start{many}")
     if answer["time_left_s"] is not None:
         text.append(f", {forms.duration(answer['time_left_s'])} left of its time limit")
     if answer["step"] and answer["total"]:
@@ -58,7 +59,8 @@ def _to_come(answer: answers.ExplanationAnswer) -> str:
 
 
 def _ahead(answer: answers.ExplanationAnswer) -> str:
-    named = [f"{job_number(job['id'])} {job['name']} ({job['tenant']})" for job in answer.get("ahead_jobs", ())]
+    ahead = answer.get("ahead_jobs", ())
+    named = [f"{job_number(job['id'])} {job['name']} ({job['tenant']})" for job in ahead]
     return ", ".join((named or [job_number(job) for job in answer["ahead"]])[:12])
 
 

@@ -181,7 +181,9 @@ def tenants(
     demand = {name: demanded(config, name, gpus) for name, gpus in uses.items()}
     weights = {name: config.weight(name) for name in mine}
     fair = fair_shares(weights, demand, float(capacity))
-    caps = dict(site_caps) | {t: c.cap for p in ledger.pools.values() for t, c in p.caps.items() if c.until_s > now_s}
+    caps = dict(site_caps)
+    for known in ledger.pools.values():
+        caps |= {t: c.cap for t, c in known.caps.items() if c.until_s > now_s}
     for name in mine:
         if (cap := config.cap(name)) is not None:
             caps[name] = min(cap, caps.get(name, cap))

@@ -104,9 +104,12 @@ class Site:
         heaps = [h for g, h in self._heaps(gpu_type) if g >= least]
         if nodes == 1 and len(heaps) == 1:
             heap = heaps[0]
-            while heap and heap[0][0] != self.load[heap[0][2]] / self.gpus[heap[0][2]]:
+            while heap:
+                load, _, node = heap[0]
+                if load == self.load[node] / self.gpus[node]:
+                    return [node]
                 heapq.heappop(heap)
-            return [heap[0][2]] if heap else []
+            return []
         taken: list[tuple[list[tuple[float, int, NodeName]], tuple[float, int, NodeName]]] = []
         total = 0
         while len(taken) < nodes or total < gpus:
@@ -143,7 +146,9 @@ def types_by_worth(
     ranked = []
     for place, (t, rate) in enumerate(rates(job, size, speeds)):
         have, there = tickets.get(t, 0.0), demand.get(t, 0.0)
-        ranked.append((-round(rate * added(have, there, size), 9), -rate * min(1.0, have / (there + size)), -place, t))
+        more = round(rate * added(have, there, size), 9)
+        crowded = rate * min(1.0, have / (there + size))
+        ranked.append((-more, -crowded, -place, t))
     ranked.sort()
     return [t for _, _, _, t in ranked]
 
@@ -181,7 +186,9 @@ def rebalance(
                 if set(home) != {high} or home[high] > site.gpus[low] or name not in known:
                     continue
                 weight = home[high] * per_gpu[known[name].tenant]
-                after = abs((site.load[high] - weight) / site.gpus[high] - (site.load[low] + weight) / site.gpus[low])
+                leaves = (site.load[high] - weight) / site.gpus[high]
+                makes = (site.load[low] + weight) / site.gpus[low]
+                after = abs(leaves - makes)
                 if after < gap - 1e-9 and (best is None or (after, known[name].order) < (best[0], best[1].order)):
                     best = (after, known[name])
             if best is None:

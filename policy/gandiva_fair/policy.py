@@ -138,7 +138,10 @@ class _Round:
             shares=self._shares(part, rights),
             reasons=self._reasons(allocation, part, passes, rights),
             state=self._next(part, passes, rights, queue),
-            notes=tuple(f"trade undone: {t.fast_gpus:g} {t.fast} of {t.high} back to {t.low}" for t in rights.undone),
+            notes=tuple(
+                f"trade undone: {each.fast_gpus:g} {each.fast} of {each.high} back to {each.low}"
+                for each in rights.undone
+            ),
         )
 
     # --- who is entitled to what ---
@@ -183,9 +186,10 @@ class _Round:
         before = self.state.get("homes", {})
         for job in self.jobs:
             home = before.get(job.name) or job.allocation
-            if home and site.stands(home) and sum(home.values()) == self.size[job.name] and len(site.types(home)) == 1:
+            size = self.size[job.name]
+            if home and site.stands(home) and sum(home.values()) == size and len(site.types(home)) == 1:
                 site.settle(job, home, self.per_gpu[job.tenant])
-                demand[job.tenant][gpu_type(site, home)] += self.size[job.name]
+                demand[job.tenant][gpu_type(site, home)] += size
             else:
                 new.setdefault(job.tenant, deque()).append(job)
         # Algorithm 2, line 2: the tenant that uses least of its share is next.

@@ -49,7 +49,11 @@ def decide_fifo(snapshot: Snapshot, options: Mapping[str, Any], context: Context
 def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, goal: str) -> Proposal:
     placer = Placer(snapshot, context.speeds)
     sizes = {j.name: placer.usual(j, anew=True) for j in active(snapshot)}
-    jobs = [j for j in active(snapshot) if placer.possible(j, sizes[j.name]) or _stay(j, sizes[j.name] - 1, placer)]
+    jobs = []
+    for job in active(snapshot):
+        size = sizes[job.name]
+        if placer.possible(job, size) or _stay(job, size - 1, placer):
+            jobs.append(job)
     able = {j.name for j in jobs}
     for job in snapshot.jobs:
         if job.name not in able:
@@ -93,13 +97,17 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
         if job.name not in placer.taken and placer.free(types[t]):
             size = sizes[job.name]
             if _divisible(job):
-                size = max(size, job.gpus.at_most(min(round(float(answer.x[m, t])), placer.free(types[t]))))
+                time = round(float(answer.x[m, t]))
+                room = min(time, placer.free(types[t]))
+                size = max(size, job.gpus.at_most(room))
             if place := _stay(job, size, placer) or placer.best(job, size, types[t]):
                 placer.take(job, place)
     _rest(jobs, sizes, placer)
     shares: dict[JobName, dict[GpuType, float]] = {j.name: {} for j in snapshot.jobs}
     for m, job in enumerate(jobs):
-        shares[job.name] = {t: round(float(x) * sizes[job.name], 9) for t, x in zip(types, answer.x[m], strict=True)}
+        size = sizes[job.name]
+        times = zip(types, answer.x[m], strict=True)
+        shares[job.name] = {t: round(float(x) * size, 9) for t, x in times}
     return Proposal(
         allocation={j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs},
         shares=shares,

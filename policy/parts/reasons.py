@@ -100,7 +100,8 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     if placer.limits.one_type_per_job and len(types) > 1:
         most = max(types, key=placer.free)
         numbers["free"] = free = placer.free(most)
-        text, change = _short_of(size, " of one type", f"{free} of {most}", f"{gpus(max(size - free, 1))} of {most}")
+        more = gpus(max(size - free, 1))
+        text, change = _short_of(size, " of one type", f"{free} of {most}", f"{more} of {most}")
     else:
         text, change = _short_of(size, of, str(free), f"{gpus(max(size - free, 1))}{of}")
     return Reason(Code.WAITS_CAPACITY, text, numbers, change)

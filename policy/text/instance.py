@@ -114,7 +114,8 @@ def schema() -> dict[str, Any]:
 
 def _active_apps(form: InstanceForm, document: Document) -> tuple[tuple[Seconds, int], ...]:
     place = ("history", "active_apps")
-    active = tuple((t, _whole(n, (*place, i, 1), document)) for i, (t, n) in enumerate(form.history.active_apps))
+    told = enumerate(form.history.active_apps)
+    active = tuple((at, _whole(apps, (*place, i, 1), document)) for i, (at, apps) in told)
     for i, ((before, _), (at, _)) in enumerate(pairwise(active), start=1):
         if at < before:
             raise document.bad((*place, i), "its time is before the one above", remedy="sort by time")

@@ -217,8 +217,9 @@ class _Pick:
 
     def hold_against(self, clocks: Mapping[str, list[Sample]], coarse: float) -> None:
         """What no clock allows gives way to the first that refutes it."""
-        if any(abs(_level(made) - self.best) <= DISAGREE * self.best for c, made in clocks.items() if c != "epoch"):
-            clocks = {c: made for c, made in clocks.items() if c != "epoch"}  # another clock stands for it
+        others = {c: made for c, made in clocks.items() if c != "epoch"}
+        if any(abs(_level(made) - self.best) <= DISAGREE * self.best for made in others.values()):
+            clocks = others  # another clock stands for it
         for clock, clocked in clocks.items():
             if self.source in ("timestamps", "epoch") or clock in self.said:
                 continue
@@ -250,10 +251,12 @@ def _refuted(best: float, clock: str, clocked: Sequence[Sample], coarse: float) 
 
 def _finer(samples: Sequence[Sample], best: float, clocks: Mapping[str, list[Sample]]) -> str:
     """The clock to read instead of values that are printed with one digit; "" where there is none."""
-    grain = max(_grain([s.seconds for s in samples]), _grain([1 / s.seconds for s in samples]))
+    times = [s.seconds for s in samples]
+    grain = max(_grain(times), _grain([1 / s for s in times]))
     if grain < ONE_DIGIT:
         return ""
-    low, high = best / (1 + grain / 2) * (1 - COARSE), best / max(1 - grain / 2, 0.1) * (1 + COARSE)
+    low = best / (1 + grain / 2) * (1 - COARSE)
+    high = best / max(1 - grain / 2, 0.1) * (1 + COARSE)
     near = [c for c in ("timestamps", "elapsed", "epoch") if len(clocks.get(c, ())) >= 2]
     return next((c for c in near if low <= _level(clocks[c]) <= high), "")
 
@@ -294,7 +297,8 @@ def throughput_summary(run: Run) -> ThroughputSummary | None:
         return None
     chosen = _most_telling(rated)
     unit = most_common([t.unit for _, t in chosen])
-    values = _whole_rates(run, [(p, t) for p, t in chosen if t.unit == unit and np.isfinite(t.value) and t.value > 0])
+    alike = [(p, t) for p, t in chosen if t.unit == unit]
+    values = _whole_rates(run, [(p, t) for p, t in alike if np.isfinite(t.value) and t.value > 0])
     return ThroughputSummary(median=median(values), unit=unit) if values else None
 
 

@@ -268,7 +268,8 @@ def _rises_within(points: Sequence[Point], fewest: int) -> bool:
     told = [(p.epoch, p.rank, p.epoch_s) for p in points if p.epoch_s is not None]
     often = Counter(at[:2] for at in told)
     told = [at for at in told if often[at[:2]] >= fewest]
-    steps = [b[2] - a[2] for a, b in pairwise(told) if a[:2] == b[:2]]
+    alike = [(a[2], b[2]) for a, b in pairwise(told) if a[:2] == b[:2]]
+    steps = [after - before for before, after in alike]
     return len(steps) > 1 and sum(step > 0 for step in steps) > (1 - FALLS) * len(steps)
 
 
@@ -292,7 +293,10 @@ def _since_beginning(made: Sequence[tuple[float, float, int]]) -> list[tuple[flo
     before by about as much an epoch, until the last is far above the first; else nothing."""
     if len(made) <= GROWING or made[-1][1] < LASTING * made[0][1]:
         return []
-    steps = [((b[1] - a[1]) / (b[0] - a[0]) if b[0] > a[0] else 0.0, b[2]) for a, b in pairwise(made)]
+    steps = []
+    for (epoch, since_s, _), (next_epoch, by_s, line) in pairwise(made):
+        epochs = next_epoch - epoch
+        steps.append(((by_s - since_s) / epochs if epochs > 0 else 0.0, line))
     each = [seconds for seconds, _ in steps]
     return steps if 0 < max(each) < LASTING * min(each) else []
 
@@ -317,7 +321,11 @@ def _between_epochs(run: Run) -> list[float]:
     """Seconds an epoch by the stamps of the lines that sum up epochs; too few say nothing."""
     summed_up = [p for p in run.points if p.kind is Kind.EPOCH and p.rank in (None, 0) and not p.redrawn]
     known = [(p.epoch, p.time_s) for p in summed_up if p.epoch is not None and p.time_s is not None]
-    each = [(t - s) / (e - d) for (d, s), (e, t) in pairwise(known) if e > d and t > s]
+    each = []
+    for (epoch, since_s), (next_epoch, by_s) in pairwise(known):
+        epochs, took_s = next_epoch - epoch, by_s - since_s
+        if epochs > 0 and took_s > 0:
+            each.append(took_s / epochs)
     return each if len(each) >= FEWEST_EPOCHS else []
 
 

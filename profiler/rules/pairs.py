@@ -126,7 +126,8 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
     """Every number from `start` on that words or place explain. `words` (lower-case keys) come before the lexicon."""
     walk = _Walk(canonical, start, words or {})
     items = _items(canonical, start)
-    for (at, length, token, text), end in zip(items, (*(i[0] for i in items[1:]), len(canonical)), strict=False):
+    ends = (*(item[0] for item in items[1:]), len(canonical))
+    for (at, length, token, text), end in zip(items, ends, strict=False):
         mark = Mark(token, at, text, "") if token >= 0 else Mark(token, at, DEC, "", constant=float(text))
         walk.take(mark, length, end)
     return walk.marks

@@ -103,7 +103,8 @@ class Table:
         if not kind:
             return None
         rule = next((rule for word, rule in _OWNERS.items() if word in self.head.lower()), _RULE)
-        plan = Plan(rule, kind, canonical, tuple(fields), series=f"{rule}:{kind}:{self.head[:60]}", bar=bool(bar))
+        series = f"{rule}:{kind}:{self.head[:60]}"
+        plan = Plan(rule, kind, canonical, tuple(fields), series=series, bar=bool(bar))
         plan.total = "loss" in what
         if bar:
             plan.scope, plan.loss_kind = "epoch" if "epoch" in what else None, LossKind.RUNNING

@@ -262,7 +262,8 @@ class Boundaries:
             run.announce(tail)
         built = build(run)
         told = parted(built) if built.points or built.failure is not None else []
-        return [*joined([*self.closed, *told]), *(_dead(s) for s in starts if s is not tail and s.failure is not None)]
+        died = [_dead(start) for start in starts if start is not tail and start.failure is not None]
+        return [*joined([*self.closed, *told]), *died]
 
 
 def _ahead(stood: Position, epoch: float | None, iteration: float | None) -> bool:

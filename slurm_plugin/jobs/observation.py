@@ -213,7 +213,8 @@ class Observer:
         fresh, self._untagged = sorted(waiting - self._untagged, key=numbers), waiting
         if not fresh:
             return []
-        who = ", ".join(fresh[:5]) + (f" and {len(fresh) - 5} more" if len(fresh) > 5 else "")
+        more = len(fresh) - 5
+        who = ", ".join(fresh[:5]) + (f" and {more} more" if more > 0 else "")
         return [
             f"{who}: Slurm's own, and started past all who wait: moved here by an administrator, submitted while no "
             "arbiter lived, or in a reservation"

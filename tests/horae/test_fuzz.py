@@ -50,7 +50,8 @@ jobs:
 - {name: j1, tenant: a, app: x, submitted: 1.0, gpus: {min: 1, max: 4}, work: {total: 100.0, done: 3.0},
    throughput: {v100: {1: 2.0, 2: 3.5}, k80: 1.0}, provenance: {v100: measured}, slowdown: {rack: 1.2},
    attained: {v100: 40.0}, allocation: {n1: 2}, lease_until: {n1: [20.0, 30.0]}, cpus: 2, memory: 4G,
-   loss: [[1.0, 2.3], [2.0, 2.1]], loss_forecast: {law: power, parameters: {asymptote: 0.1, scale: 5.0, p: 0.5}, interval: [1.0, 2.0]},
+   loss: [[1.0, 2.3], [2.0, 2.1]],
+   loss_forecast: {law: power, parameters: {asymptote: 0.1, scale: 5.0, p: 0.5}, interval: [1.0, 2.0]},
    restart_cost: 30.0}
 apps:
 - {name: x, scheduler: hyperband, budget: 10.0, phases: [{jobs: 2, iterations: 10.0}]}

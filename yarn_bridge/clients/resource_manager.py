@@ -236,8 +236,9 @@ class ResourceManager:
         prefix = "yarn.scheduler.capacity."
         for path, parameters in {**edits.add, **edits.update}.items():
             for key, value in parameters.items():
-                if found.get(f"{prefix}{path}.{key}") != value:
-                    raise TryLater(f"{doing}: {path}.{key} is {found.get(f'{prefix}{path}.{key}')}, not {value}")
+                now = found.get(f"{prefix}{path}.{key}")
+                if now != value:
+                    raise TryLater(f"{doing}: {path}.{key} is {now}, not {value}")
 
     def delegation_token(self, renewer: str, owner: str = "") -> Token:
         doing = "getting a delegation token"

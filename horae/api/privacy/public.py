@@ -209,7 +209,8 @@ def _seen(data: Data) -> str:
 
 
 def _measured(data: Data) -> str:
-    return f"step {data.get('done', 0):g}" + (f" of {data['total']:g}" if data.get("total") else "")
+    of = f" of {data['total']:g}" if data.get("total") else ""
+    return f"step {data.get('done', 0):g}{of}"
 
 
 def _intent(data: Data) -> str:
@@ -236,7 +237,8 @@ def _outcome(data: Data) -> str:
 def _decided(data: Data) -> str:
     if data.get("fallback"):
         return "the previous allocation stands"
-    moved = ", ".join(f"{job}: {sum(target.values())}" for job, target in data.get("targets", {}).items())
+    targets = data.get("targets", {})
+    moved = ", ".join(f"{job}: {sum(target.values())}" for job, target in targets.items())
     return f"{data.get('policy', 'the policy')} decided: {f'GPUs by job {moved}' if moved else 'nothing is to change'}"
 
 

@@ -272,7 +272,8 @@ def _as_it_was(before: Observation, seen: Observation) -> Observation:
 
 def _in_part(fault: PlannedFault, seen: Observation) -> Observation:
     """Half of the jobs."""
-    return replace(seen, jobs=tuple(job for job in seen.jobs if crc32(f"{fault.at!r}/{job.id}".encode()) % 2))
+    odd = [job for job in seen.jobs if crc32(f"{fault.at!r}/{job.id}".encode()) % 2]
+    return replace(seen, jobs=tuple(odd))
 
 
 #: How an arbiter learns what jobs do, from those that are active and the clock.

@@ -105,7 +105,8 @@ class FaultyCluster(SimPort):
     def runs_on(self, allocation: Allocation, *, beside: JobId) -> bool:
         """Whether another job holds GPUs that this allocation cannot have beside it."""
         mine = self._jobs[beside].run.allocation
-        return any(gpus > self._gpus[n] - self._held[n] + mine.get(n, 0) for n, gpus in allocation.items())
+        room = {node: self._gpus[node] - self._held[node] + mine.get(node, 0) for node in allocation}
+        return any(gpus > room[node] for node, gpus in allocation.items())
 
     def most(self, job: JobId) -> int:
         """GPUs that it may have."""

@@ -21,7 +21,7 @@ BACK = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Wish:
     what: str  #: `cancel`, `hold`, `back`, `unhold`
     job: JobName
     for_s: Seconds = 0.0  #: how long a hold is to last
@@ -34,7 +34,7 @@ class Owners:
     hazards: Hazards
     invariants: Invariants
     active: Mapping[JobName, SimulatedJob]
-    _waiting: deque[Order] = field(default_factory=deque)
+    _waiting: deque[Wish] = field(default_factory=deque)
 
     def wish(self, fault: PlannedFault) -> None:
         """An owner of one of the jobs that have not ended wants something."""
@@ -42,11 +42,11 @@ class Owners:
         if free:
             job = Random(f"{fault.at!r}").choice(free)
             self.hazards.counts[FaultKind.USER_ORDER] += 1
-            self._waiting.append(Order(fault.how or "hold", job, fault.by_s or 0.0))
+            self._waiting.append(Wish(fault.how or "hold", job, fault.by_s or 0.0))
 
     def look_after(self) -> None:
         """What was ordered last may be forgotten: a job that its owner let go on is held again, say."""
-        self._waiting.extend(Order("unhold", job) for job in self.active)
+        self._waiting.extend(Wish("unhold", job) for job in self.active)
 
     def ask(self, core: Core) -> None:
         """What they want, of an arbiter that lives. Raises JournalStopped, ArbiterKilled: it is asked for again."""
@@ -56,7 +56,7 @@ class Owners:
                 self._carried(order, Commands(core), Requester(core.ledger.jobs[order.job].owner))
             self._waiting.popleft()
 
-    def _carried(self, order: Order, commands: Commands, owner: Requester) -> None:
+    def _carried(self, order: Wish, commands: Commands, owner: Requester) -> None:
         job, now_s = order.job, self.hazards.now_s
         match order.what:
             case "cancel":
@@ -65,7 +65,7 @@ class Owners:
             case "hold":
                 commands.hold(job, owner)
                 self.invariants.ordered[job] = order.what, now_s
-                self.hazards.later(order.for_s, lambda: self._waiting.append(Order("unhold", job)))
+                self.hazards.later(order.for_s, lambda: self._waiting.append(Wish("unhold", job)))
             case "back":
                 commands.prioritise(job, BACK, owner)
             case "unhold":
