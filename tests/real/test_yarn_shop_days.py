@@ -5,77 +5,30 @@ Hadoop, for the soak run."""
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from horae.port import JobState, ObservedJob
-from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
-from tests.contract.waiting import patiently, wait_for
-from tests.real import books
+from tests.contract.waiting import wait_for
 from tests.real.hadoop import (
-    YarnHarness,
     hadoop_342,  # noqa: F401 - a fixture
     workers,
 )
-from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.clients.records import App
+from tests.real.yarn_shop import (
+    ADMIN,
+    OWNER,
+    Shop,
+    a_shop,  # noqa: F401 - a fixture
+    shop_harness,  # noqa: F401 - a fixture
+)
 from yarn_bridge.clients.resource_manager import QueueEdits
 from yarn_bridge.jobs.state_machine import OUTLIVED
-from yarn_bridge.lab.private import PrivateHadoop
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
-
-APPS = "/ws/v1/cluster/apps"
-OWNER, ADMIN = "horae", "root"
-
-
-@pytest.fixture
-def harness(hadoop_342: PrivateHadoop, tmp_path: Path) -> Iterator[YarnHarness]:  # noqa: F811
-    made = YarnHarness(hadoop_342, tmp_path)
-    yield made
-    made.end()
-
-
-@dataclass
-class Shop:
-    harness: YarnHarness
-    cluster: Driver
-    port: YarnCluster
-
-    def service(self, job: str) -> str:
-        return self.port.files.service_name(job)
-
-    def app(self, job: str) -> App:
-        (found,) = [
-            each
-            for each in patiently(lambda: self.port.manager.apps(states=books.ALIVE))
-            if each.name == self.service(job)
-        ]
-        return found
-
-    def change(self, job: str, what: str, body: dict[str, object], who: str = OWNER) -> None:
-        path = f"{APPS}/{self.app(job).id}/{what}"
-        self.port.manager.http.ask("PUT", path, owner=who, json=body).check(f"{what} of {job}")
-
-    def flex(self, job: str, **counts: int) -> None:
-        self.port.services.flex(self.service(job), OWNER, counts)
-
-    def component(self, job: str, node: str) -> str:
-        record = self.port.files.record(job)
-        assert record is not None
-        return dict(record.components)[node]
-
-
-@pytest.fixture
-def shop(harness: YarnHarness) -> Shop:
-    assert isinstance(harness.port, YarnCluster)
-    return Shop(harness, Driver(harness), harness.port)
 
 
 def runs_on(shop: Shop, job: str, kept: list[str]) -> None:

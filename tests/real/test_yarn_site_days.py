@@ -27,11 +27,11 @@ from tests.real.hadoop import (
     kill_container,
     workers,
 )
-from tests.real.test_yarn_shop_days import (
+from tests.real.yarn_shop import (
     ADMIN,
     Shop,
-    harness,  # noqa: F401 - a fixture
-    shop,  # noqa: F401 - a fixture
+    a_shop,  # noqa: F401 - a fixture
+    shop_harness,  # noqa: F401 - a fixture
 )
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
@@ -45,12 +45,12 @@ pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"
 ANN = "ann"
 
 
-def hdfs(shop: Shop) -> Hdfs:  # noqa: F811
+def hdfs(shop: Shop) -> Hdfs:
     options = parse_options(shop.harness.options)
     return Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user(ANN)
 
 
-def running(shop: Shop, job: str) -> list[str]:  # noqa: F811
+def running(shop: Shop, job: str) -> list[str]:
     """A job of ann's, far enough for a checkpoint; its workers."""
     shop.harness.lab._change(f"/user/{ANN}", "MKDIRS", permission="755")
     shop.harness.lab._change(f"/user/{ANN}", "SETOWNER", owner=ANN)
@@ -65,7 +65,7 @@ def running(shop: Shop, job: str) -> list[str]:  # noqa: F811
     return workers(shop.port, job)
 
 
-def strangers(shop: Shop) -> str:  # noqa: F811
+def strangers(shop: Shop) -> str:
     """A plain application of mallory's, that sleeps, under a name and tags like Horae's own."""
     manager = shop.port.manager
     app_id = manager.new_application("mallory")
@@ -77,7 +77,7 @@ def strangers(shop: Shop) -> str:  # noqa: F811
     return app_id
 
 
-def grows(shop: Shop, job: str, epoch: int = 2) -> None:  # noqa: F811
+def grows(shop: Shop, job: str, epoch: int = 2) -> None:
     """From two workers to four, in the same service or in a new one."""
     patiently(lambda: shop.port.reshape(job, shop.cluster.spread(2), epoch))
 
@@ -89,12 +89,12 @@ def grows(shop: Shop, job: str, epoch: int = 2) -> None:  # noqa: F811
     goes_on(shop, job)
 
 
-def rests(shop: Shop, job: str) -> bool:  # noqa: F811
+def rests(shop: Shop, job: str) -> bool:
     seen = shop.cluster.job(job)
     return not seen.state.ended and not seen.state.holds
 
 
-def goes_on(shop: Shop, job: str) -> None:  # noqa: F811
+def goes_on(shop: Shop, job: str) -> None:
     """It runs, or is started again as an arbiter does, where its newest checkpoint is."""
     seen = shop.cluster.job(job)
     if seen.state.startable:
@@ -106,7 +106,7 @@ def goes_on(shop: Shop, job: str) -> None:  # noqa: F811
 # --- nodes, queues, daemons ---
 
 
-def excluded(shop: Shop, *words: str) -> Path:  # noqa: F811
+def excluded(shop: Shop, *words: str) -> Path:
     """n2 is decommissioned; the list that says so."""
     lab = shop.harness.lab
     listed: Path = lab.folder / "excluded"
@@ -116,7 +116,7 @@ def excluded(shop: Shop, *words: str) -> Path:  # noqa: F811
     return listed
 
 
-def returns(shop: Shop, listed: Path) -> None:  # noqa: F811
+def returns(shop: Shop, listed: Path) -> None:
     lab = shop.harness.lab
     listed.write_text("")
     lab.admin("rmadmin", "-refreshNodes")
@@ -126,7 +126,7 @@ def returns(shop: Shop, listed: Path) -> None:  # noqa: F811
 
 
 @contextmanager
-def node_is_decommissioned(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def node_is_decommissioned(shop: Shop, job: str) -> Iterator[None]:
     """Gracefully: it takes nobody new, and is left by a resize."""
     listed = excluded(shop, "-g", "600", "-server")
     try:
@@ -145,7 +145,7 @@ def node_is_decommissioned(shop: Shop, job: str) -> Iterator[None]:  # noqa: F81
 
 
 @contextmanager
-def node_is_decommissioned_at_once(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def node_is_decommissioned_at_once(shop: Shop, job: str) -> Iterator[None]:
     listed = excluded(shop)
     try:
         lost = shop.cluster.wait(job, JobState.LOST)
@@ -157,7 +157,7 @@ def node_is_decommissioned_at_once(shop: Shop, job: str) -> Iterator[None]:  # n
 
 
 @contextmanager
-def node_manager_is_restarted(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def node_manager_is_restarted(shop: Shop, job: str) -> Iterator[None]:
     kept = workers(shop.port, job)
     shop.harness.lab.kill("n2")
     shop.harness.lab.start("n2")
@@ -168,7 +168,7 @@ def node_manager_is_restarted(shop: Shop, job: str) -> Iterator[None]:  # noqa: 
 
 
 @contextmanager
-def manager_is_restarted_in_a_resize(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def manager_is_restarted_in_a_resize(shop: Shop, job: str) -> Iterator[None]:
     shape = shop.cluster.spread(2)
     shop.port.reshape(job, shape, 2)
     shop.harness.lab.kill("resourcemanager")
@@ -181,7 +181,7 @@ def manager_is_restarted_in_a_resize(shop: Shop, job: str) -> Iterator[None]:  #
 
 
 @contextmanager
-def queue_shrinks_below_what_is_used(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def queue_shrinks_below_what_is_used(shop: Shop, job: str) -> Iterator[None]:
     """It runs on, gets no more, and nothing is offered to others; until there is room again."""
     port, limits = shop.port, shop.port._observer.limits
     small = {"root.horae": {"capacity": "5", "maximum-capacity": "10"}, "root.default": {"capacity": "95"}}
@@ -206,7 +206,7 @@ def queue_shrinks_below_what_is_used(shop: Shop, job: str) -> Iterator[None]:  #
 
 
 @contextmanager
-def its_only_application_master_dies(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def its_only_application_master_dies(shop: Shop, job: str) -> Iterator[None]:
     """Where a site allows one: the job is lost, and not the owner's who did nothing."""
     lab = shop.harness.lab
     lab.settle({"yarn.resourcemanager.am.max-attempts": "1"})
@@ -231,12 +231,12 @@ def its_only_application_master_dies(shop: Shop, job: str) -> Iterator[None]:  #
         lab.wait_manager()
 
 
-def master(shop: Shop, job: str) -> str:  # noqa: F811
+def master(shop: Shop, job: str) -> str:
     """The container of its application master."""
     return shop.port.manager.attempts(shop.app(job).id)[-1].am_container
 
 
-def applications(shop: Shop, job: str) -> list[str]:  # noqa: F811
+def applications(shop: Shop, job: str) -> list[str]:
     return [each.id for each in shop.port.manager.apps(states=books.ALIVE) if each.name == shop.service(job)]
 
 
@@ -244,7 +244,7 @@ def applications(shop: Shop, job: str) -> list[str]:  # noqa: F811
 
 
 @contextmanager
-def definition_is_taken_away(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def definition_is_taken_away(shop: Shop, job: str) -> Iterator[None]:
     """With all of `.yarn`, by an owner who tidies up."""
     assert hdfs(shop).delete(f"/user/{ANN}/.yarn")
     shop.cluster.wait_progress(job, 5)
@@ -258,7 +258,7 @@ def definition_is_taken_away(shop: Shop, job: str) -> Iterator[None]:  # noqa: F
 
 def definition_becomes(data: bytes) -> Callable[[Shop, str], AbstractContextManager[None]]:
     @contextmanager
-    def deed(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+    def deed(shop: Shop, job: str) -> Iterator[None]:
         path = definition_path(shop.service(job), ANN)
         hdfs(shop).write(path, data)
         shop.cluster.wait_progress(job, 5)
@@ -273,7 +273,7 @@ def definition_becomes(data: bytes) -> Callable[[Shop, str], AbstractContextMana
 
 
 @contextmanager
-def folder_is_closed(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def folder_is_closed(shop: Shop, job: str) -> Iterator[None]:
     """By its owner: a new arbiter looks all the same, and he keeps no GPU by it."""
     hdfs(shop).set_permission(shop.port.files.folder(job), "700")
     shop.harness.restart_arbiter()
@@ -289,14 +289,14 @@ def folder_is_closed(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
     yield
 
 
-def snapshot(shop: Shop, method: str, folder: str, operation: str) -> None:  # noqa: F811
+def snapshot(shop: Shop, method: str, folder: str, operation: str) -> None:
     query = {"op": operation, "snapshotname": "before", "user.name": ADMIN}
     url = f"{shop.harness.lab.facts()['webhdfs']}/webhdfs/v1{folder}"
     requests.request(method, url, params=query, timeout=60).raise_for_status()
 
 
 @contextmanager
-def folders_have_snapshots(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def folders_have_snapshots(shop: Shop, job: str) -> Iterator[None]:
     lab = shop.harness.lab
     roots = (str(shop.harness.options["folder"]), f"/user/{ANN}")
     for root in roots:
@@ -312,7 +312,7 @@ def folders_have_snapshots(shop: Shop, job: str) -> Iterator[None]:  # noqa: F81
 
 
 @contextmanager
-def launch_script_is_taken_away(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def launch_script_is_taken_away(shop: Shop, job: str) -> Iterator[None]:
     """Its containers come and end at once: that is no node's fault, and costs nobody else a GPU."""
     shop.cluster.stop(job, 40.0)
     shop.cluster.wait(job, JobState.STOPPED)
@@ -334,7 +334,7 @@ def launch_script_is_taken_away(shop: Shop, job: str) -> Iterator[None]:  # noqa
 
 
 @contextmanager
-def application_master_is_stopped(shop: Shop, job: str) -> Iterator[None]:  # noqa: F811
+def application_master_is_stopped(shop: Shop, job: str) -> Iterator[None]:
     """By its owner, who has the bridge ask for it beside: others' rounds go on, and he keeps nothing by it."""
     pids = list(processes_of(f"/{master(shop, job)}"))
     assert pids
@@ -374,7 +374,7 @@ DAYS: dict[str, Callable[[Shop, str], AbstractContextManager[None]]] = {
 
 
 @pytest.mark.parametrize("day", DAYS)
-def test_what_happens_around_a_job_that_runs(shop: Shop, day: str) -> None:  # noqa: F811
+def test_what_happens_around_a_job_that_runs(shop: Shop, day: str) -> None:
     job, theirs = f"day{list(DAYS).index(day)}", strangers(shop)
     running(shop, job)
     with DAYS[day](shop, job):
@@ -393,11 +393,11 @@ def test_what_happens_around_a_job_that_runs(shop: Shop, day: str) -> None:  # n
     wait_for("its application is over", lambda: not applications(shop, job))
 
 
-def gpus_used(shop: Shop) -> int:  # noqa: F811
+def gpus_used(shop: Shop) -> int:
     return sum(each.gpus_used for each in shop.port.manager.nodes())
 
 
-def test_a_service_of_its_owners_under_the_name_of_a_job_is_left_alone(shop: Shop) -> None:  # noqa: F811
+def test_a_service_of_its_owners_under_the_name_of_a_job_is_left_alone(shop: Shop) -> None:
     name = shop.port.files.service_name("taken")
     worker = {"name": "w", "number_of_containers": 1, "launch_command": "exec sleep 900",
               "resource": {"cpus": 1, "memory": "64"}}  # fmt: skip
