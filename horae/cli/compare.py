@@ -76,6 +76,7 @@ def compare(
         lies=tuple(lie or ()),
         stragglers=stragglers,
     )
+    plan.conditions()  # all would fail over them
 
     def told(cell: grids.GridCell, left: int, eta_s: float) -> None:
         how = f"failed: {cell.error}" if cell.error else "done"

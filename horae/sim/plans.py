@@ -67,7 +67,7 @@ class Plan:
             seed=self.seed,
             ideal=self.ideal,
             restart_s=self.restart_s,
-            conditions=self._conditions(),
+            conditions=self.conditions(),
         )
         table = tables(self.throughputs)
         trace = read(self.trace, self.form, skip_bad=self.skip_bad)
@@ -75,7 +75,8 @@ class Plan:
             trace = replace(trace, jobs=trace.jobs[: self.limit])
         return trace, settings, table
 
-    def _conditions(self) -> Conditions:
+    def conditions(self) -> Conditions:
+        """Raises BadInput."""
         if not 0 <= self.noise <= MOST_NOISE:
             raise BadInput("is no part of a profile", field="--noise", value=self.noise, remedy=f"0 to {MOST_NOISE}")
         slow = None if self.stragglers is None else slow_nodes(self.stragglers)

@@ -135,6 +135,8 @@ def test_a_schedule_of_lists_within_lists(tmp_path: Path) -> None:
         (("simulate", "TRACE", "--cluster", "", "--policy", "fifo"), 3, "--cluster: names no cluster"),
         (("simulate", "TRACE", "--cluster", ",".join(f"t{n}:1x4" for n in range(60)), "--policy", "fifo"), 0, ""),
         (("compare", "TRACE", *CLUSTER, "--policies", ","), 2, "names no policy"),
+        (("compare", "TRACE", *CLUSTER, "--policies", "fifo", "--out", "made", "--noise", "nan"), 3, "--noise: is no"),
+        (("compare", "TRACE", *CLUSTER, "--policies", "fifo", "--out", "made", "--lie", "x"), 3, "--lie"),
         (("trace", "scale", "TRACE", "1e12"), 3, "F: 1e+12 times 2 jobs are more than 100,000,000"),
     ],
 )
