@@ -21,6 +21,8 @@ T = TypeVar("T")
 BATCH = 20_000
 #: How long a caller waits for his answer.
 PATIENCE_S = 60.0
+#: Who calls while it comes up waits so long: its socket is there a moment before its core.
+BEGINS_S: Seconds = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Mailbox:
         return self._wait(Submission(tuple(specs), caller, answer), answer, PATIENCE_S)
 
     def _wait(self, message: Submission | Posted, answer: Future[T], timeout_s: Seconds) -> T:
-        if self._closing.is_set() or not self._opened.is_set():
+        if self._closing.is_set() or not self._opened.wait(BEGINS_S):
             raise TryLater("the arbiter is not running")
         self._mail.put(message)
         if self._closed.is_set():  # it came after the last look into the mailbox
