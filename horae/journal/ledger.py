@@ -280,7 +280,7 @@ def runs_on(record: JobRecord) -> bool:
     full cluster nearly all do that do not rest."""
     return (
         record.state is JobState.RUNNING
-        and (record.target is None or record.target == record.allocation)
+        and record.target == record.allocation  # None: the decision left it out, and it is to leave
         and _ASKED(record) == _NOTHING_ASKED
         and not record.leases
         and record.spec.time_limit_s is None

@@ -184,6 +184,20 @@ def test_a_tick_does_what_it_would_do_if_no_job_rested_or_ran_on(
     assert again.told == life.told
 
 
+def test_a_job_that_a_decision_left_out_is_asked_to_leave(tmp_path: Path) -> None:
+    """It has no target: that is to hold nothing, and no word that it runs as decided. Its GPUs are promised already."""
+    site = Site(tmp_path, policy=equal_shares)
+    (job,) = site.commands.submit([spec("a", 2, steps=10**6)], ANN)
+    site.until(job, JobState.RUNNING)
+    record = site.job(job)
+    record.target = record.allocation
+    site.core.ledger.touched.add(job)
+    assert site.core.ledger.running_on() == {job}
+    record.target = None
+    site.core.ledger.touched.add(job)
+    assert site.core.ledger.running_on() == set()
+
+
 def test_a_job_that_is_forgotten_while_it_lives_is_nobody(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.world.submit("own", spec("own", 99, owner="ben"))
