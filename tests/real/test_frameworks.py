@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import pytest
@@ -121,19 +121,28 @@ def keras_run(style: str, tmp_path: Path, terminal: bool = False) -> Watched:
     return watch(tensorflow, trainer, 1, tmp_path)
 
 
+def truths(recorded: dict[str, Any]) -> list[float]:
+    """What the process measured of its seconds a step, in the ways in which a log may tell them.
+
+    A log with a line a step tells of steps: their median. One of means tells of an epoch with its slow first step
+    (a line an epoch) or without it (Keras' bar, redrawn): on a quiet machine all are the same number.
+    """
+    steps, epochs = recorded["seconds"], recorded.get("epochs")
+    if not epochs:
+        return [median(steps)]
+    length = len(steps) // len(epochs)
+    later = [steps[i : i + length] for i in range(length, len(steps), length)]
+    return [median(steps), *(s / length for s, _ in epochs[1:]), *(fmean(each[1:]) for each in later)]
+
+
 def agrees(found: Watched) -> None:
-    """Steps against the median of those that the log tells of; where it has means over epochs only, against those."""
-    recorded = found.recorded
-    if recorded.get("epochs"):
-        steps = len(recorded["seconds"]) / len(recorded["epochs"])
-        truth = median([seconds / steps for seconds, _ in recorded["epochs"][1:]])
-    else:
-        truth = median(recorded["seconds"])
+    """The time told lies among what was measured: a hiccup of the machine moves means, and not all of them alike."""
+    least, most = min(truths(found.recorded)), max(truths(found.recorded))
     assert found.summary.iteration_time is not None
-    assert found.summary.iteration_time.median == pytest.approx(truth, rel=WITHIN)
+    assert least * (1 - WITHIN) <= found.summary.iteration_time.median <= most * (1 + WITHIN)
     ((rate,),) = [list(table.values()) for table in found.measured.rates.values()]
     if "epochs, not iterations" not in " ".join(found.measured.notes):
-        assert 1 / rate == pytest.approx(truth, rel=2 * WITHIN)
+        assert least * (1 - 2 * WITHIN) <= 1 / rate <= most * (1 + 2 * WITHIN)
 
 
 def grew(found: Watched) -> None:
