@@ -292,8 +292,8 @@ class _Idle:
         """True if `size` GPUs, out of the idle ones and the job's own, hold the gang and make it faster."""
         by_type = self._within(job, now, size, speeds.types(job))
         groups = list(by_type.values())
-        if not self._limits.one_type_per_job and len(groups) > 1:
-            groups.append([offer for group in groups for offer in group])
+        if not self._limits.one_type_per_job:
+            groups += _of_several(by_type, job, size, speeds)
         was = speeds.rate(job, now)
         for group in groups:
             found = _spread(group, size, self._limits.equal(job.shape))
@@ -409,6 +409,16 @@ def _could_help(job: Job, now: Allocation, size: Gpus, types: tuple[GpuType, ...
     if was is None or not job.throughput:
         return True
     return any((speeds.at(job, t, size) or 0.0) / job.slowdown.node > was * (1 + 1e-9) for t in types)
+
+
+def _of_several(
+    by_type: Mapping[GpuType, list[_Offer]], job: Job, size: Gpus, speeds: Throughput
+) -> Iterator[list[_Offer]]:
+    """Offers of the two types on which a gang of the size is fastest, of the three, and so on: it runs at the pace of
+    its slowest."""
+    fastest = sorted(by_type, key=lambda t: -(speeds.at(job, t, size) or 0.0))
+    for count in range(2, len(fastest) + 1):
+        yield [offer for t in fastest[:count] for offer in by_type[t]]
 
 
 def _spread(group: list[_Offer], size: Gpus, equal: bool) -> Allocation | None:

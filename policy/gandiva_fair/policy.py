@@ -357,8 +357,7 @@ class _Round:
         by_name = {j.name: j for j in self.jobs}
         for name in chosen:
             stay = self.placer.keep(by_name[name]) if self.amid else None
-            gpus = sum((stay or EMPTY).values())
-            as_it_is = gpus == self.size[name] or (gpus > self.size[name] and by_name[name].gpus.max is None)
+            as_it_is = sum((stay or EMPTY).values()) >= self.size[name]  # more, where it has what others left idle
             self._take(by_name[name], stay if stay and as_it_is else self.site.homes[name])
         waiting = [j for j in self.jobs if j.name not in self.placer.taken]
         waiting.sort(key=lambda j: (passes[j.name], -self.size[j.name], j.order))

@@ -121,7 +121,7 @@ def _faster(job: Job, place: Allocation, now: float | None, placer: Placer) -> b
 
 
 def _places(job: Job, size: Gpus, placer: Placer) -> Iterator[Allocation]:
-    """The best place over all types, the best of each type, and the best on several, which may lie closer together."""
+    """The best place over all types, the best of each type, and those on several, which may lie closer together."""
     found: list[Allocation] = []
     types = placer.speeds.types(job)
     for only in (None, *types) if len(types) > 1 else (None,):
@@ -129,6 +129,4 @@ def _places(job: Job, size: Gpus, placer: Placer) -> Iterator[Allocation]:
         if place and place not in found:
             found.append(place)
             yield place
-    mixed = placer.on_several_types(job, size)
-    if mixed and mixed not in found:
-        yield mixed
+    yield from (mixed for mixed in placer.on_several_types(job, size) if mixed not in found)

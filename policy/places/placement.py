@@ -6,7 +6,8 @@ take, `drop` says that a job gets nothing, so that its claims stand in nobody's 
 
 The best place of a gang, the earlier first:
 
-1. one GPU type, if one suffices: the type the job holds, else the one it is fastest on (ties: the newest);
+1. one GPU type, if one suffices: the type the job holds, else the one it is fastest on (ties: the newest); else the
+   fastest of its types that together do, for a gang runs at the pace of its slowest;
 2. the fewest nodes;
 3. the narrowest span (one rack before several): S grows with it;
 4. it keeps most of what the job holds (AFS §4.4), less what other, not yet placed jobs hold there;
@@ -26,7 +27,7 @@ Cost: nodes in equal states are one class, so a gang on one node costs O(classes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, NodeName, Pinning, Snapshot
 from policy.places.gangs import Must, Need, Own, divisors, fit, need_of, tightest_node
@@ -113,25 +114,28 @@ class Placer(Ledger):
         for one in self._types(job, gpus, gpu_type):
             if (found := self._in_type(one, need, gpus, own, must, self._equal(job))) is not None:
                 return self._as_held(job, self._named(found), gpu_type, at_least)
-        return self._mixed(job, need, gpus, own, at_least) if gpu_type is None else None
+        return next(self._mixed(job, need, gpus, own, at_least), None) if gpu_type is None else None
 
-    def on_several_types(self, job: Job, gpus: Gpus) -> Allocation | None:
-        """The best place on GPUs of any of its types, also where one type alone has a place. The job must not have
-        taken anything, and its tenant have room for it."""
+    def on_several_types(self, job: Job, gpus: Gpus) -> Iterator[Allocation]:
+        """The best places on GPUs of several of its types, also where one type alone has a place: of those on which it
+        is fastest, then of the next too (it runs at the pace of its slowest), and so on. The job must not have taken
+        anything, and its tenant have room for it."""
         need = need_of(job)
         return self._mixed(job, need, gpus, self._own(job, need), EMPTY)
 
-    def _mixed(self, job: Job, need: Need, gpus: Gpus, own: Own, at_least: Allocation) -> Allocation | None:
-        types = self._types(job, gpus, None)
-        if self.limits.one_type_per_job or len(types) < 2:
-            return None
+    def _mixed(self, job: Job, need: Need, gpus: Gpus, own: Own, at_least: Allocation) -> Iterator[Allocation]:
+        types = () if self.limits.one_type_per_job else self._types(job, gpus, None)
+        rates = sorted(((-(self.speeds.at(job, t, gpus) or 0.0), i, t) for i, t in enumerate(types)))
         must = {self._index[n]: g for n, g in at_least.items()}
-        scope = [self._by_type[t] for t in types]
-        own = {i: v for i, v in own.items() if self._nodes[i].whole.gpu_type in types}
-        both = self._narrow(
-            types, fit(scope, need, gpus, own, must, self._equal(job)), need, own, must, self._equal(job)
-        )
-        return None if both is None else self._as_held(job, self._named(both), None, at_least)
+        for count in range(2, len(rates) + 1):
+            if count < len(rates) and rates[count][0] == rates[count - 1][0]:
+                continue  # the next is no slower
+            those = tuple(t for _, _, t in rates[:count])
+            beside = {i: v for i, v in own.items() if self._nodes[i].whole.gpu_type in those}
+            found = fit([self._by_type[t] for t in those], need, gpus, beside, must, self._equal(job))
+            both = self._narrow(those, found, need, beside, must, self._equal(job))
+            if both is not None:
+                yield self._as_held(job, self._named(both), None, at_least)
 
     def _as_held(self, job: Job, place: Allocation, gpu_type: GpuType | None, at_least: Allocation) -> Allocation:
         """What the job holds, where that is as good as `place`: no more nodes, no wider span, no slower types."""

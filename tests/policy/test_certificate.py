@@ -17,7 +17,7 @@ from policy.certificate.economy import Economy, Group, Mode, envelope, worth
 from policy.certificate.feasible import idle_but_wanted, violations
 from policy.certificate.finish import MeanActive
 from policy.decide import decide
-from policy.model import Allocation, Health, Job, Limits, Snapshot, Tenant, Work
+from policy.model import Allocation, Health, Job, Limits, Slowdown, Snapshot, Tenant, Work
 from policy.throughput import Throughput
 from tests.policy.worlds import cluster, job, snapshots, sublinear, world
 
@@ -383,6 +383,16 @@ def test_a_gang_that_spans_types_may_be_faster_than_the_best_of_one_type_each() 
     assert c.throughput == pytest.approx(2.0**0.5 / 1.1)
     assert c.optimal_throughput == c.throughput
     assert any("spans GPU types" in note for note in c.notes)
+
+
+@pytest.mark.parametrize("policy", ["max-min", "afs-l", "optimus", "slaq", "oef-cooperative", "srtf-e", "gandiva"])
+def test_a_third_type_that_is_slow_does_not_hide_that_two_are_faster_together(policy: str) -> None:
+    """A gang runs at the pace of its slowest type: a GPU of the second is worth having, one of the third is not."""
+    fast, slow = {1: 2.0, 2: 4.0, 3: 6.0}, {1: 0.1, 2: 0.2, 3: 0.3}
+    elastic = job("j", (1, 3), throughput={"k": slow, "p": fast, "v": fast}, slowdown=Slowdown(1.0, 1.0, 1.0))
+    s = world(cluster("c k 1", "b p 1", "a v 2"), elastic)
+    assert idle_but_wanted(s, {"j": {"a": 2}}, Throughput(s.cluster)) == ("j", 3)
+    assert decide(s, policy).allocation["j"] == {"a": 2, "b": 1}
 
 
 def test_one_who_would_gain_nothing_does_not_speak_for_another() -> None:
