@@ -69,11 +69,19 @@ def in_maintenance(change: Reallocation) -> No | None:
 
 def being_started(change: Reallocation) -> No | None:
     """A job whose gang does not stand yet has nothing to lose: where others need its GPUs, its start is withdrawn at
-    once. For its own good it stands first, or an answer that depends on what is held could go round for ever."""
+    once. Once: who had to leave within the hour stands first, or jobs of which each has as good a claim would take the
+    GPUs from each other for ever, and none would run. What the cluster blocks is not about to stand. For its own good
+    it stands first too, or an answer that depends on what is held could go round for ever."""
     if change.record.state is not JobState.STARTING or change.record.blocked is not None:
         return None
     own_good = sum(change.target.values()) >= sum(change.held.values())
-    return No("it is being started, and its gang does not stand yet") if own_good else None
+    again = bool(_stops(change))
+    return No("it is being started, and its gang does not stand yet") if own_good or again else None
+
+
+def _stops(change: Reallocation) -> list[Seconds]:
+    """When we asked it to leave within the hour."""
+    return sorted(at_s for at_s in change.record.restarts if at_s > change.now_s - 3600.0)
 
 
 def ran_too_shortly(change: Reallocation) -> No | None:
@@ -88,8 +96,7 @@ def ran_too_shortly(change: Reallocation) -> No | None:
 
 
 def restarted_too_often(change: Reallocation) -> No | None:
-    recent = sorted(at_s for at_s in change.record.restarts if at_s > change.now_s - 3600.0)
-    limit = change.config.restarts_per_hour
+    recent, limit = _stops(change), change.config.restarts_per_hour
     if len(recent) < limit:
         return None
     text = f"it was stopped {len(recent)} times within the hour; {limit} is the limit"

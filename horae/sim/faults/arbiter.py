@@ -55,6 +55,7 @@ class BrokenRule(StrEnum):
     TORN_CHECKPOINT = "torn-checkpoint"
     FORGET_ORDER = "forget-order"
     BELIEVE_POLICY = "believe-policy"
+    WITHDRAW = "withdraw"
 
 
 #: What each does, and the invariant that finds it.
@@ -69,6 +70,7 @@ BREAKS: Mapping[BrokenRule, tuple[str, str]] = {
     BrokenRule.TORN_CHECKPOINT: ("starts jobs from checkpoints that are not whole", "torn-state"),
     BrokenRule.FORGET_ORDER: ("takes an owner's order and does not write it down", "disobeyed"),
     BrokenRule.BELIEVE_POLICY: ("carries out whatever a policy says on a bad day", "over-limit"),
+    BrokenRule.WITHDRAW: ("withdraws each start as soon as it is made", "progress"),
 }
 #: What its journal does not get.
 DROPPED: Mapping[BrokenRule, tuple[type[Draft], ...]] = {
@@ -188,6 +190,8 @@ class FaultyConnection:
             self._hazards.unfenced.append((job, allocation))
         if self._broken is BrokenRule.DOUBLE_START:
             self._cluster.start(job, allocation, epoch + 1)
+        if self._broken is BrokenRule.WITHDRAW:
+            self._cluster.checkpoint_and_stop(job, 0.0)
 
     def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
         self._dies(job)

@@ -279,6 +279,7 @@ class BadDays:
             ledger = self._arbiter.core.ledger
             invariants.books(ledger, self._taken.values(), now_s)
             invariants.orders(ledger, self._taken, now_s)
+        invariants.gets_on(self._runs, self.rounds, self.hazards.counts.total() - len(self._arrivals), now_s)
 
 
 def _release_held(core: Core) -> None:

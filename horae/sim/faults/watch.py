@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf
-from typing import Any
+from math import fsum, inf
+from typing import Any, NamedTuple
 
 from horae.journal import Ledger
 from horae.port import JobId, JobState
@@ -17,10 +17,13 @@ from policy.model import Allocation, Gpus, NodeName, Seconds
 LEAVES_S: Seconds = 1800.0
 #: Progress is a sum of floats.
 ROUNDING = 1e-6
+#: So many starts, far more than there are jobs, or so many rounds in less than a second each, and nothing befell the
+#: cluster: then something has been done.
+STARTS, ROUNDS = 300, 2000
 
 
 class InvariantBroken(Exception):
-    """`rule`: lost, doubled, old-state, torn-state, gpu-twice, over-limit, intent, starved, disobeyed."""
+    """`rule`: lost, doubled, old-state, torn-state, gpu-twice, over-limit, intent, starved, disobeyed, progress."""
 
     def __init__(self, rule: str, at_s: Seconds, job: JobId, text: str) -> None:
         self.rule, self.at_s, self.job, self.text = rule, at_s, job, text
@@ -28,6 +31,16 @@ class InvariantBroken(Exception):
 
     def plain(self) -> dict[str, Any]:
         return {"rule": self.rule, "at": round(self.at_s, 6), "job": self.job, "text": self.text}
+
+
+class Milestone(NamedTuple):
+    """Where everything stood when it was last asked whether anything gets done."""
+
+    at_s: Seconds = 0.0
+    rounds: int = 0
+    starts: int = 0
+    happened: int = 0
+    done: float = 0.0  #: iterations, of all jobs
 
 
 @dataclass(slots=True)
@@ -40,6 +53,9 @@ class Invariants:
     gone: set[JobId] = field(default_factory=set)  #: cancelled before the cluster knew them
     _free_s: Seconds = -inf  #: since when an arbiter can act
     _restored_s: Seconds = -inf  #: when its journal was lost last
+    _starts: int = 0
+    _started: JobId = ""  #: the last
+    _milestone: Milestone = field(default_factory=Milestone)
 
     def starts(
         self, run: SimulatedJob, allocation: Allocation, held: Counter[NodeName], kept: float, now_s: Seconds
@@ -65,6 +81,20 @@ class Invariants:
         if run.done > kept * (1 + ROUNDING):
             text = f"it is started from {run.done:g} iterations, its newest complete checkpoint holds {kept:g}"
             raise InvariantBroken("torn-state", now_s, job, text)
+        self._starts, self._started = self._starts + 1, job
+
+    def gets_on(self, runs: Iterable[SimulatedJob], rounds: int, happened: int, now_s: Seconds) -> None:
+        """After each event: the arbiter does not go round for nothing. `happened`: faults and arrivals so far."""
+        was = self._milestone
+        if rounds - was.rounds < ROUNDS and self._starts - was.starts < STARTS:
+            return
+        now = Milestone(now_s, rounds, self._starts, happened, fsum(run.done_at(now_s) for run in runs))
+        self._milestone = now
+        calm = now.happened == was.happened and self._free_s < was.at_s
+        restless = now.starts - was.starts >= STARTS or now_s - was.at_s < ROUNDS
+        if calm and restless and abs(now.done - was.done) <= ROUNDING * now.done:
+            text = f"{now.starts - was.starts} starts in {now.rounds - was.rounds} rounds, and nothing is done"
+            raise InvariantBroken("progress", now_s, self._started, text)
 
     def hindered(self, now_s: Seconds) -> None:
         """Nobody can act now: what waits for it waits from then on."""

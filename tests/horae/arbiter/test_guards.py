@@ -32,6 +32,7 @@ def test_a_worthwhile_change_of_a_resumable_job_passes() -> None:
         (change(ran_s=59.0), "minimum-run-time"),
         (change(target={}, ran_s=59.0), "minimum-run-time"),
         (change(state=JobState.STARTING), "being-started"),
+        (change(target={}, state=JobState.STARTING, record={"restarts": [9000.0]}), "being-started"),  # once is enough
         (change(record={"restarts": [9000.0] * 6}), "restarts-per-hour"),
         (change(held={"n1": 2}, target={"n2": 2}), "not-worth-a-restart"),
         (change(wake_s={"n1": 7000.0}), "not-worth-a-restart"),
@@ -49,7 +50,13 @@ def test_a_guard_objects_with_a_sentence(asked: Reallocation, guard: str) -> Non
         change(ran_s=60.0),
         change(target={"n1": 1}, state=JobState.STARTING),  # a superseded start is withdrawn for others' sake
         change(target={}, state=JobState.STARTING),
+        change(target={}, state=JobState.STARTING, record={"restarts": [6000.0]}),
         change(state=JobState.STARTING, record={"blocked": {"kind": "gang", "text": "", "since_s": 0.0}}),
+        change(
+            target={},
+            state=JobState.STARTING,
+            record={"restarts": [9000.0], "blocked": {"kind": "foreign", "text": "", "since_s": 0.0}},
+        ),
         change(record={"restarts": [9000.0] * 5 + [6000.0] * 10}),  # only the newest hour counts
         change(target={}),  # it is stopped for others, whatever its restart costs
         change(target={"n1": 1}),

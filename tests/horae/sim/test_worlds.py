@@ -27,6 +27,13 @@ def test_nothing_is_lost_in_the_first_worlds() -> None:
     assert {kind for kind in FaultKind if faults[kind]} == set(FaultKind)
 
 
+def test_jobs_with_as_good_a_claim_do_not_withdraw_each_others_starts_for_ever() -> None:
+    """Under `las`, where a start takes longer than a round: they did, and none of 37 jobs ran."""
+    found = lived(3791)
+    assert found["violations"] == []
+    assert found["rounds"] < 1000
+
+
 @pytest.mark.parametrize("rule", BrokenRule)
 def test_each_broken_rule_is_found_in_some_world(rule: BrokenRule) -> None:
     for seed in (4, 10, 12, 13, 3, 5):
