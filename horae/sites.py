@@ -242,6 +242,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _put(path: Path, data: bytes | None, mode: int) -> None:
+    path = path.resolve()  # a link, to where a site keeps its settings, stays one
     if data is None:
         path.unlink(missing_ok=True)
     else:
@@ -260,6 +261,8 @@ def _write(path: Path, data: bytes, mode: int) -> None:
         Path(temporary).chmod(found.st_mode & 0o7777 if found else mode)
         if found:
             os.chown(temporary, found.st_uid, found.st_gid)
+            for name in os.listxattr(path):  # who else may read or write it (ACLs), labels
+                os.setxattr(temporary, name, os.getxattr(path, name))
         Path(temporary).replace(path)
     except OSError as error:
         raise BadInput(f"cannot be written: {error.strerror}", where=str(path), remedy="run as root") from error

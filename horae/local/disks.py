@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_QUOTAS = ("usrquota", "uquota", "usrjquota=", "prjquota", "pquota", "quota")
+_MOUNTS = Path("/proc/self/mountinfo")
+_QUOTAS = (b"usrquota", b"uquota", b"usrjquota=", b"prjquota", b"pquota", b"quota")
 
 
 def shared(books: Path, jobs: Path) -> str:
@@ -25,10 +26,13 @@ def shared(books: Path, jobs: Path) -> str:
 
 
 def _bounded(disk: int) -> bool:
-    """Whether the kernel lists it as mounted with quotas of users or projects."""
-    number = f"{os.major(disk)}:{os.minor(disk)}"
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        words = line.split()
-        if words[2] == number and any(option.startswith(_QUOTAS) for option in words[-1].split(",")):
+    """Whether the kernel lists it as mounted with quotas of users or projects.
+
+    Users name the places where they mount their own (FUSE): only spaces, tabs and line feeds of those are escaped.
+    """
+    number = b"%d:%d" % (os.major(disk), os.minor(disk))
+    for line in _MOUNTS.read_bytes().split(b"\n"):
+        words = line.split(b" ")
+        if words[2:3] == [number] and any(option.startswith(_QUOTAS) for option in words[-1].split(b",")):
             return True
     return False

@@ -252,7 +252,8 @@ def _killed(pid: int, uid: int, marks: frozenset[bytes]) -> bool:
     except OSError:
         return False
     try:
-        whose = [line.split()[1] for line in _told(pid, "status").splitlines() if line.startswith(b"Uid:")]
+        # At line feeds alone: of a name that its user chose the kernel escapes no other end of a line.
+        whose = [line.split()[1] for line in _told(pid, "status").split(b"\n") if line.startswith(b"Uid:")]
         if whose != [b"%d" % uid]:
             return False
         told = processes.environment(pid)

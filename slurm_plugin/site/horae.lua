@@ -165,6 +165,8 @@ local function request_of(jd)
       total = each * nodes
     end
   end
+  -- a node for itself comes with all its GPUs, whoever asks for none: it waits for a node's, and keeps its own shape
+  if (total or 0) < 1 and jd.shared == 0 then total, each = nodes, 1 end
   if not total or total < 1 then return nil end
   local cpus = least(jd.cpus_per_task, nil)
   -- all its tasks are on one node only where it is to have no more: else Slurm spreads them

@@ -7,6 +7,7 @@ can be read, kept under the site's configuration management, and taken out by ha
 from __future__ import annotations
 
 import grp
+import os
 import pwd
 import re
 from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     commands.append(f"install -d -o {said['user']} -g {group} -m 2775 {said['spool']}")
     if edited != conf and said["slurm_conf"] == "yes":
         why = "the Lua plugin, exit code 86 as 'held, not failed', and the epilog"
-        changes.append(Change(conf_path, edited.encode(), why))
+        changes.append(Change(conf_path, os.fsencode(edited), why))
     elif edited != conf:
         commands.append(f"add to {conf_path}: {', '.join(_missing(conf, str(epilog)))}")
     own = setting(conf, "EpilogSlurmctld")
@@ -159,7 +160,7 @@ def _job_submit(path: Path, lua: Path) -> Change:
         at = last.start() if last else len(text)
         before = text[:at] + ("" if not text[:at] or text[:at].endswith("\n") else "\n")
         after = before + block + text[at:]
-    return Change(path, after.encode(), "Horae's module chained behind the site's own script")
+    return Change(path, os.fsencode(after), "Horae's module chained behind the site's own script")
 
 
 def _lua_conf(said: Mapping[str, str], partitions: list[str], conf: str) -> str:
@@ -226,8 +227,9 @@ def _logrotate(said: Mapping[str, str]) -> str:
 
 
 def text_of(path: Path) -> str | None:
+    """Whatever its encoding and ends of lines: `os.fsencode` gives its very bytes back."""
     try:
-        return path.read_text()
+        return os.fsdecode(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:

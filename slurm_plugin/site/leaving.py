@@ -56,12 +56,11 @@ def leaving(options: Mapping[str, str], state: str = STATE, config: str = CONFIG
     stays += _raised(conf, said["partitions"].split(","))
     account = _account(user, slurm_user(conf))
     if dbd and account:
-        argv = ("sacctmgr", "-i", "delete", "user", user, "account=root")
-        stays.append(Stay(" ".join(argv), partial(_run, *argv)))
+        stays.append(_taken_back(user, "sacctmgr", "-i", "delete", "user", user, "account=root"))
     stays.append(Stay(f"rm -r {spool}, once no job of before runs (its folder is there)", partial(_empty_spool, spool)))
     stays.append(Stay(f"rm -r {state} {config}, the journal and the configuration", partial(_forget, state, config)))
     if account:
-        stays.append(Stay(f"userdel {user}", partial(_delete_user, user)))
+        stays.append(_taken_back(user, "userdel", user))
     stays.append(Stay(f"rm -r {Path(said['bin']).parent}, the program, and what links to it"))
     return stays
 
@@ -105,6 +104,13 @@ def _account(user: str, slurm: str) -> bool:
         return False
 
 
+def _taken_back(user: str, *argv: str) -> Stay:
+    """An account of another name than ours may have been there, and in use, before us: a person decides."""
+    if user != DEFAULTS["user"]:
+        return Stay(f"{' '.join(argv)}, if it was made for Horae")
+    return Stay(" ".join(argv), partial(_run, *argv))
+
+
 def _nobody_waits() -> None:
     """Raises BadInput where a job waits for an arbiter: nobody would ever start it."""
     waiting = [
@@ -143,12 +149,12 @@ def _hand_back(lua: str, spool: Path) -> None:
 
 
 def _uncall(own: Path, hook: str) -> None:
-    text = own.read_text()
+    text = text_of(own) or ""
     left = re.sub(_CALL.format(hook=re.escape(hook)), "", text)
     if hook in left:
         raise BadInput(f"calls {hook} in a line that says more", where=str(own), remedy="edit it by hand")
-    with own.open("r+") as file:  # its owner, mode and links stay
-        file.write(left)
+    with own.open("rb+") as file:  # its owner, mode and links stay
+        file.write(os.fsencode(left))
         file.truncate()
 
 
@@ -180,12 +186,6 @@ def _forget(state: str, config: str) -> None:
     Path(config).unlink(missing_ok=True)
     with suppress(OSError):  # somebody else's files are there
         Path(config).parent.rmdir()
-
-
-def _delete_user(user: str) -> None:
-    with suppress(KeyError):
-        pwd.getpwnam(user)
-        _run("userdel", user)
 
 
 def _run(*argv: str) -> str:

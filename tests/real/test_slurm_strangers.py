@@ -96,6 +96,15 @@ def test_an_interactive_job_waits_its_turn_and_has_all_that_it_asked_for(site: G
     site.driver.wait(job, JobState.COMPLETED)
 
 
+def test_a_node_for_itself_waits_its_turn_though_it_asks_for_no_gpu(site: Ground) -> None:
+    """Slurm gives such a job all GPUs of its node: it would have them past all who wait."""
+    number = site.submit("--exclusive")
+    job = site.offered(number)
+    assert site.shown(number)["JobState"] == "PENDING"
+    site.driver.start(job, {"n1": 1})
+    wait_for("it runs", lambda: site.shown(number)["JobState"] == "RUNNING")
+
+
 def test_what_slurm_refuses_leaves_nothing_and_a_partition_beside_is_noted(site: Ground) -> None:
     """Slurm looks whether there is such a partition after the module has seen the name."""
     noted = site.slurm.lab.spool / "beside"

@@ -9,6 +9,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +76,28 @@ def test_install_is_idempotent_and_uninstall_restores_every_byte(options: dict[s
     done, left = sites.restore(record)
     assert (len(done), left) == (len(changes), [])
     assert everything(tmp_path) == before
+
+
+def test_what_a_sites_own_files_are_beside_their_text_stays(options: dict[str, str], tmp_path: Path) -> None:
+    """Links to where a site keeps its settings, who else may read them, another encoding, other ends of lines."""
+    etc, kept, record = tmp_path / "etc", tmp_path / "managed", tmp_path / "record.json"
+    kept.mkdir()
+    texts = {"slurm.conf": f"# caf\xe9\n{CONF}".encode("latin-1"), "job_submit.lua": LUA.replace("\n", "\r\n").encode()}
+    for name, text in texts.items():
+        (kept / name).write_bytes(text)
+        os.setxattr(kept / name, "user.note", b"managed")
+        (etc / name).unlink()
+        (etc / name).symlink_to(kept / name)
+    sites.apply(planned(options)[0], record)
+    edited = {name: (kept / name).read_bytes() for name in texts}
+    assert edited["slurm.conf"].startswith(b"# caf\xe9\n")
+    assert b"lua" in edited["slurm.conf"]
+    assert edited["job_submit.lua"].startswith(texts["job_submit.lua"].partition(b"return slurm.SUCCESS\r\nend")[0])
+    assert sites.pending(planned(options)[0]) == []
+    sites.restore(record)
+    for name, text in texts.items():
+        assert (etc / name).readlink() == kept / name
+        assert ((kept / name).read_bytes(), os.getxattr(kept / name, "user.note")) == (text, b"managed")
 
 
 def test_a_second_installation_with_other_options_still_goes_back_to_the_first_state(
@@ -260,6 +283,19 @@ def test_purge_leaves_nothing_but_what_is_others(options: dict[str, str], tmp_pa
     assert ran[0] == "systemctl disable --now horae"
     assert ran[-2:] == ["systemctl daemon-reload", "scontrol reconfigure"]
     assert not (spool / "heartbeat").exists()
+
+
+@pytest.mark.parametrize(("user", "ours"), [("horae", True), ("batchd", False), ("slurm", False)])
+def test_an_account_that_a_site_may_have_had_before_is_not_deleted(
+    options: dict[str, str], tmp_path: Path, slurm: Path, monkeypatch: pytest.MonkeyPatch, user: str, ours: bool
+) -> None:
+    conf = Path(options["etc"]) / "slurm.conf"
+    conf.write_text(conf.read_text() + "AccountingStorageType=accounting_storage/slurmdbd\n")
+    monkeypatch.setattr("pwd.getpwnam", lambda _name: SimpleNamespace(pw_uid=990, pw_gid=990))
+    told = purged({**options, "user": user}, tmp_path)
+    assert [name for name in told if name.startswith("userdel")] == ([] if user == "slurm" else [f"userdel {user}"])
+    ran = (slurm / "ran").read_text()
+    assert ("userdel" in ran, "sacctmgr" in ran) == (ours, ours)
 
 
 @pytest.mark.parametrize(

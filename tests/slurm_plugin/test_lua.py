@@ -159,6 +159,9 @@ RIGID: dict[str, Any] = {"comment": None}
         ({"features": "[v100|k80]"}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1"),
         ({"features": "a100|h100", "req_nodes": "n[1-3,7],x4", "exc_nodes": "n9"},
          "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,any=a100/h100,on=n[1-3/7]/x4,off=n9"),
+        # a node for itself comes with all its GPUs, also where none is asked for
+        ({"tres_per_node": None, "shared": 0}, "gpus=2,nodes=2,shape=own,per=1,fixed=1,alone=1"),
+        ({"tres_per_node": "gres:gpu:0", "shared": 0}, "gpus=2,nodes=2,shape=own,per=1,fixed=1,alone=1"),
         ({"req_nodes": "n" * 241}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1"),
         ({"script": "#!/bin/sh\n#SBATCH --deadline=now+1hour\ntrue\n"},
          "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,held=1"),
@@ -187,7 +190,7 @@ def test_a_rigid_job_may_choose_its_nodes(lua: Lua, fields: dict[str, Any]) -> N
 
 @pytest.mark.parametrize(
     "fields",
-    [{"partition": "raw"}, {"tres_per_node": None}, {"partition": None}, {"comment": None, "reservation": "x"}],
+    [{"partition": "raw"}, {"tres_per_node": None}, {"tres_per_node": None, "shared": 2}, {"partition": None}, {"comment": None, "reservation": "x"}],
 )
 def test_other_jobs_are_not_touched(lua: Lua, fields: dict[str, Any]) -> None:
     code, job = lua.submit(**fields)

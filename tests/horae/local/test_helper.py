@@ -7,6 +7,7 @@ import errno
 import os
 import pwd
 import random
+import shutil
 import signal
 import socket
 import stat
@@ -326,12 +327,14 @@ def test_only_keepers_are_signalled_and_only_as_keepers_are(taken: Taken) -> Non
         victim.kill()
 
 
-def test_what_is_killed_is_the_owners_and_carries_the_jobs_mark(taken: Taken) -> None:
-    folder = taken.job()
-    mark = {"HORAE_JOB_DIR": str(folder)}
+@pytest.mark.parametrize("name", ["sleep", "a\rUid:\t7", "Uid:\n"])
+def test_what_is_killed_is_the_owners_and_carries_the_jobs_mark(taken: Taken, open_to_all: Path, name: str) -> None:
+    """Whatever name his process gives itself, where the kernel writes whose it is."""
+    program = shutil.copy("/bin/sleep", open_to_all / name)
+    mark = {"HORAE_JOB_DIR": str(taken.job())}
 
     def sleeps(uid: int, env: dict[str, str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(["/bin/sleep", "600"], user=uid, group=uid, extra_groups=[], env=env)
+        return subprocess.Popen([program, "600"], user=uid, group=uid, extra_groups=[], env=env)
 
     his, others = sleeps(NOBODY, mark), [sleeps(NOBODY, {}), sleeps(DAEMON, mark), sleeps(0, mark)]
     taken.asked.kill_left("j", "nobody")
