@@ -165,7 +165,7 @@ class _As:
 class MemoryYarn:
     """ResourceManager and Services in one: what is asked for is there at the next look."""
 
-    half_a_definition = "/user/horae/.yarn/services/h-job-0/h-job-0.json"
+    broken_definition = ""  #: nobody can read what lies there, until there is another one
 
     def __init__(self, calls: Counter[str], hdfs: MemoryHdfs) -> None:
         self.calls, self.services, self.number, self.down = calls, dict[str, Service](), 0, ""
@@ -272,7 +272,7 @@ class MemoryYarn:
         self.calls["kill"] += 1
         if app == self.hung:
             raise Unanswered("ResourceManager at rm:8088 did not answer within 35 s")
-        stays = not (self.away or self.undefined or self.garbage)
+        stays = not (self.away or self.undefined or self.garbage or self.broken_definition)
         self.services = {name: each for name, each in self.services.items() if each.app != app or stays}
         return True
 
@@ -284,16 +284,22 @@ class MemoryYarn:
             raise TryLater("reading the service: its application master does not answer")
         if self.garbage:
             raise TryLater(f"reading the service {name}: {self.garbage} (HTTP 500)")
-        if self.undefined:
-            return None
-        if self.half_a_definition in self.hdfs.files:
-            raise TryLater("reading the service: No content to map due to end-of-input (HTTP 500)")
-        return self.services.get(name)
+        self._read_definition()
+        return None if self.undefined or self.broken_definition else self.services.get(name)
+
+    def _read_definition(self) -> None:
+        if self.broken_definition in self.hdfs.files:
+            said = self.hdfs.files[self.broken_definition][:20].decode().strip()
+            why = f"Unrecognized token '{said}'" if said else "No content to map due to end-of-input"
+            raise TryLater(f"reading the service: {why} (HTTP 500)")
 
     def create(self, body: dict[str, Any], owner: str) -> str:
         if self.refuse is not None:
             raise self.refuse
+        if body["name"] in self.services:
+            raise Exists(f"creating {body['name']}: it is already taken")
         self.bodies.append(body)
+        self.broken_definition = ""
         parts = {each["name"]: Component(each["name"], "STABLE", 0, (), asked(each)) for each in body["components"]}
         nodes = {name: f"n{index + 1}" for index, name in enumerate(sorted(parts))}
         self.where = nodes
@@ -305,6 +311,7 @@ class MemoryYarn:
 
     def flex(self, name: str, owner: str, counts: dict[str, int]) -> None:
         self.calls["flex"] += 1
+        self._read_definition()
         if name not in self.services:
             raise Gone(f"there is no service {name}")
         service, parts = self.services[name], {}
