@@ -196,6 +196,7 @@ class MemoryYarn:
         self.accessible = list[str]()  #: labels of the partitions that the queue is let into
         self.nameless: set[str] = set()  #: nodes that do not tell their names
         self.lag: Counter[str] = Counter()  #: GPUs that nodes still show as used
+        self.put_into = ""  #: the queue of every application, whatever was asked for
         self.ending: Counter[str] = Counter()  #: of those, containers of ours that end
         self.failed = ""  #: why the application of the last service failed
 
@@ -219,7 +220,7 @@ class MemoryYarn:
     def scheduler(self) -> dict[str, Any]:
         if self.tree is not None:
             return self.tree
-        used = sum(len(instances(each)) for each in self.services.values())
+        used = sum(len(instances(each)) for each in self.services.values() if each.queue == "default")
         whole = {"yarn.io/gpu": 8, "memory-mb": 131072, "vcores": 16}
         usage = {"resourceUsagesByPartition": [{"used": amounts({"yarn.io/gpu": used, **self.used})}]}
         most = whole | ({} if self.most is None else {"yarn.io/gpu": self.most}) | self.most_bulk
@@ -257,8 +258,8 @@ class MemoryYarn:
                 for each in self.keeps
             ]
         return [
-            App(each.app, self.whose[name], name, "root.horae", self.app_state, "", "yarn-service", (), 0,
-                self.diagnostics, self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", self.am_node, "")
+            App(each.app, self.whose[name], name, self.put_into or each.queue, self.app_state, "", "yarn-service", (),
+                0, self.diagnostics, self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", self.am_node, "")
             for name, each in self.services.items()
         ]  # fmt: skip
 
@@ -305,7 +306,9 @@ class MemoryYarn:
         self.where = nodes
         self.calls["create"] += 1
         self.made_s[body["name"]], self.whose[body["name"]] = self.clock(), owner
-        self.services[body["name"]] = Service(body["name"], "application_1", "STARTED", "q", "1", None, parts)
+        self.services[body["name"]] = Service(
+            body["name"], "application_1", "STARTED", body.get("queue", "default"), "1", None, parts
+        )
         self.flex(body["name"], owner, {each["name"]: each["number_of_containers"] for each in body["components"]})
         return "application_1"
 

@@ -46,6 +46,7 @@ class Seen:
     acks: dict[str, Ack] = field(default_factory=dict)
     looked_s: float = 0.0  #: when its service was read last
     application: str = ""  #: of its service, as last listed among those that live
+    queue: str = ""  #: where that is, with all above it
     began_s: float = 0.0  #: when its application master was first seen to run; 0: it does not
     refused: str = ""  #: why nothing is done with it now
     unheard: str = ""  #: why what its workers wrote cannot be read, where it goes on without
@@ -300,8 +301,10 @@ class JobFiles:
         path = definition_path(service, owner)
         own = self._hdfs.as_user(owner)
         found = own.status(path)
-        data = None if found is None else own.read(path, 0, _LONGEST + 1)
-        if found is None or data is None or definition_of(data, path) == service:
+        if found is None:
+            return None
+        data = own.read(path, 0, _LONGEST)
+        if data is None or definition_of(data, path) == service:
             return None
         return found.modified_s
 
