@@ -165,7 +165,7 @@ class _As:
 class MemoryYarn:
     """ResourceManager and Services in one: what is asked for is there at the next look."""
 
-    half_a_definition = "/user/horae/.yarn/services/h-job-0/h-job-0.json"
+    broken_definition = ""  #: nobody can read what lies there, until there is another one
 
     def __init__(self, calls: Counter[str], hdfs: MemoryHdfs) -> None:
         self.calls, self.services, self.number, self.down = calls, dict[str, Service](), 0, ""
@@ -196,6 +196,7 @@ class MemoryYarn:
         self.accessible = list[str]()  #: labels of the partitions that the queue is let into
         self.nameless: set[str] = set()  #: nodes that do not tell their names
         self.lag: Counter[str] = Counter()  #: GPUs that nodes still show as used
+        self.put_into = ""  #: the queue of every application, whatever was asked for
         self.ending: Counter[str] = Counter()  #: of those, containers of ours that end
         self.failed = ""  #: why the application of the last service failed
 
@@ -219,7 +220,7 @@ class MemoryYarn:
     def scheduler(self) -> dict[str, Any]:
         if self.tree is not None:
             return self.tree
-        used = sum(len(instances(each)) for each in self.services.values())
+        used = sum(len(instances(each)) for each in self.services.values() if each.queue == "default")
         whole = {"yarn.io/gpu": 8, "memory-mb": 131072, "vcores": 16}
         usage = {"resourceUsagesByPartition": [{"used": amounts({"yarn.io/gpu": used, **self.used})}]}
         most = whole | ({} if self.most is None else {"yarn.io/gpu": self.most}) | self.most_bulk
@@ -257,8 +258,8 @@ class MemoryYarn:
                 for each in self.keeps
             ]
         return [
-            App(each.app, self.whose[name], name, "root.horae", self.app_state, "", "yarn-service", (), 0,
-                self.diagnostics, self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", self.am_node, "")
+            App(each.app, self.whose[name], name, self.put_into or each.queue, self.app_state, "", "yarn-service", (),
+                0, self.diagnostics, self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", self.am_node, "")
             for name, each in self.services.items()
         ]  # fmt: skip
 
@@ -272,7 +273,7 @@ class MemoryYarn:
         self.calls["kill"] += 1
         if app == self.hung:
             raise Unanswered("ResourceManager at rm:8088 did not answer within 35 s")
-        stays = not (self.away or self.undefined or self.garbage)
+        stays = not (self.away or self.undefined or self.garbage or self.broken_definition)
         self.services = {name: each for name, each in self.services.items() if each.app != app or stays}
         return True
 
@@ -284,27 +285,36 @@ class MemoryYarn:
             raise TryLater("reading the service: its application master does not answer")
         if self.garbage:
             raise TryLater(f"reading the service {name}: {self.garbage} (HTTP 500)")
-        if self.undefined:
-            return None
-        if self.half_a_definition in self.hdfs.files:
-            raise TryLater("reading the service: No content to map due to end-of-input (HTTP 500)")
-        return self.services.get(name)
+        self._read_definition()
+        return None if self.undefined or self.broken_definition else self.services.get(name)
+
+    def _read_definition(self) -> None:
+        if self.broken_definition in self.hdfs.files:
+            said = self.hdfs.files[self.broken_definition][:20].decode().strip()
+            why = f"Unrecognized token '{said}'" if said else "No content to map due to end-of-input"
+            raise TryLater(f"reading the service: {why} (HTTP 500)")
 
     def create(self, body: dict[str, Any], owner: str) -> str:
         if self.refuse is not None:
             raise self.refuse
+        if body["name"] in self.services:
+            raise Exists(f"creating {body['name']}: it is already taken")
         self.bodies.append(body)
+        self.broken_definition = ""
         parts = {each["name"]: Component(each["name"], "STABLE", 0, (), asked(each)) for each in body["components"]}
         nodes = {name: f"n{index + 1}" for index, name in enumerate(sorted(parts))}
         self.where = nodes
         self.calls["create"] += 1
         self.made_s[body["name"]], self.whose[body["name"]] = self.clock(), owner
-        self.services[body["name"]] = Service(body["name"], "application_1", "STARTED", "q", "1", None, parts)
+        self.services[body["name"]] = Service(
+            body["name"], "application_1", "STARTED", body.get("queue", "default"), "1", None, parts
+        )
         self.flex(body["name"], owner, {each["name"]: each["number_of_containers"] for each in body["components"]})
         return "application_1"
 
     def flex(self, name: str, owner: str, counts: dict[str, int]) -> None:
         self.calls["flex"] += 1
+        self._read_definition()
         if name not in self.services:
             raise Gone(f"there is no service {name}")
         service, parts = self.services[name], {}

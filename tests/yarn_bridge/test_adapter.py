@@ -191,8 +191,8 @@ def test_half_a_definition_is_taken_away(site: Site) -> None:
     """A creation that broke off leaves a file that YARN cannot read, nor replace, nor remove."""
     site.port.submit("job", SPEC)
     name = site.port.files.record("job").service  # type: ignore[union-attr]
-    site.yarn.half_a_definition = f"/user/horae/.yarn/services/{name}/{name}.json"
-    site.hdfs.write(site.yarn.half_a_definition, b"")
+    site.yarn.broken_definition = f"/user/horae/.yarn/services/{name}/{name}.json"
+    site.hdfs.write(site.yarn.broken_definition, b"")
     site.port.start("job", {"n1": 1}, 1)
     site.look()
     site.register()

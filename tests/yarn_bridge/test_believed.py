@@ -239,6 +239,31 @@ def test_a_definition_that_nobody_can_read_holds_no_gpu(trains: Site) -> None:
     assert not trains.yarn.services
 
 
+@pytest.mark.parametrize("written", [b"garbage", b" " * (5 << 20), b'{"name": "h-other-1"}', b""])
+@pytest.mark.parametrize("when", ["in a resize", "at a start"])
+def test_a_job_whose_definition_nobody_can_read_gets_its_shape_in_a_new_service(
+    trains: Site, written: bytes, when: str
+) -> None:
+    names = [each.container for part in trains.yarn.services.values() for each in part.components["w0"].instances]
+    if when == "at a start":
+        trains.port.checkpoint_and_stop("job", 5.0)
+        trains.acknowledge(names, 1, "stopped", 86, 7.0)
+        assert trains.look().state is JobState.STOPPED
+    trains.yarn.broken_definition = definition_path(trains.port.files.service_name("job"), "alice")
+    trains.hdfs.files[trains.yarn.broken_definition] = written
+    if when == "at a start":
+        trains.port.start("job", {"n2": 2}, 2)
+    else:
+        trains.port.reshape("job", {"n2": 2}, 2)
+        trains.acknowledge(names, 1, "stopped", 86, 7.0)
+    for _ in range(4):
+        trains.now_s += 3.0
+        trains.look()
+    trains.register()
+    assert (trains.look().state, trains.calls["create"], trains.calls["kill"]) == (JobState.RUNNING, 2, 1)
+    assert dict(trains.look().allocation) == {"n2": 2}
+
+
 def test_no_node_is_blamed_where_yarn_takes_no_flex_of_a_job(trains: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner's definition of its service cannot be read: its workers were never asked for."""
 
@@ -264,10 +289,13 @@ def test_no_name_of_a_job_takes_the_definition_of_a_service_away(site: Site) -> 
     site.port.submit("end-of-input", ALICE)
     site.port.start("end-of-input", {"n1": 1}, 1)
     site.look("end-of-input")
-    path = definition_path(site.port.files.service_name("end-of-input"), "alice")
-    site.hdfs.files[path] = b"{}"
+    name = site.port.files.service_name("end-of-input")
+    path = definition_path(name, "alice")
+    site.hdfs.files[path] = b'{"name": "%s"}' % name.encode()
     site.yarn.garbage = "its application master does not answer"
-    site.look("end-of-input")
+    for _ in range(3):
+        site.now_s += 3.0
+        site.look("end-of-input")
     assert path in site.hdfs.files
 
 

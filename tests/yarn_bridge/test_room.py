@@ -60,6 +60,31 @@ def test_the_queues_limit_takes_free_gpus_out_of_the_picture(site: Site) -> None
     assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 5, "what it holds is its own"
 
 
+def test_a_job_in_another_queue_takes_the_limit_from_nobody_and_lifts_it_for_nobody(site: Site) -> None:
+    """Whoever named a queue of his own, and be it for a job that has long ended, lifted it for all."""
+    site.yarn.most = 3
+    site.port.submit("job", replace(SPEC, extra={"yarn.queue": "root.other"}))
+    site.port.submit("plain", replace(SPEC, name="plain", extra={"yarn.queue": "root.default"}))
+    assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 3, "it waits"
+    site.port.start("job", {"n2": 2}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    for _ in range(2):
+        site.now_s += 21.0
+        first, second = (each.gpus - each.foreign for each in attend(site.port).nodes)
+        assert first + second == 2 + 3, "it runs"
+    free = {"n1": first, "n2": second - 2}
+    site.port.start("plain", {name: gpus for name, gpus in free.items() if gpus}, 1)
+    site.now_s += 21.0
+    site.look("plain")
+    assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 2 + 3, "both hold theirs"
+    site.port.cancel("job")
+    site.look()
+    site.now_s += 21.0
+    assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 3, "it has ended"
+
+
 def test_what_others_use_of_the_queue_is_not_ours() -> None:
     def queue(name: str, most: int, used: int, **more: object) -> dict[str, object]:
         usage = {"resourceUsagesByPartition": [{"used": amounts({"yarn.io/gpu": used})}]}

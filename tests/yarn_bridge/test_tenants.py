@@ -135,6 +135,19 @@ def test_an_application_that_fails_before_its_gang_stands_is_told_and_backed_off
     assert site.calls["create"] == 1, "not made again before somebody decides so"
 
 
+def test_an_application_that_is_put_into_another_queue_is_told() -> None:
+    """By the scheduler's placement rules, which win where it says so: the limits of that queue are not looked at."""
+    plain = Site()
+    plain.running({"n1": 1})
+    assert not [each for each in attend(plain.port).notes if "in queue" in each]
+    plain.yarn.put_into = "root.users.alice"
+    (told,) = [each for each in attend(plain.port).notes if "in queue" in each]
+    assert "job: its application is in queue root.users.alice and was asked for in default: " in told
+    plain.port.cancel("job")
+    plain.look()
+    assert not [each for each in attend(plain.port).notes if "in queue" in each]
+
+
 def test_shares_of_queues_at_any_depth_are_of_the_managed_one() -> None:
     info = scheduler(queue("gpu", 50, queue("a", 40, queue("x", 10), queue("y", 90)), queue("b", 60), queue("c", 0)))
     found = queues(info)

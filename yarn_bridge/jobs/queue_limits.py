@@ -9,11 +9,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
+from horae.spec import JobSpec
 from policy.model import EMPTY, BadInput, Gpus, Quota
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs.masters import Beginner, quotas
 from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, caps, ceilings
+from yarn_bridge.jobs.shapes import queue_of, same_queue
 from yarn_bridge.options import BY_QUEUE, Options
 
 #: what others use in the queue is as old as this at most
@@ -34,7 +36,8 @@ class QueueLimits:
         self._queues: Queues | None = None
         self._managed: Queue | None = None
         self._held: Sequence[Holding] = ()  #: by our jobs, when that was asked
-        self._at: Mapping[str, Held] = {}  #: the same, by node
+        self._at: Mapping[str, Held] = {}  #: of that, by node, those in our queue
+        self._away: Mapping[str, Held] = {}  #: what jobs in other queues hold
         self.master = Held(0, 1, 0)  #: what YARN gives to an application beside its workers
         self._lived: AbstractSet[str] | None = None  #: our applications when they were asked
         self.kept: Mapping[str, str] = {}  #: nodes where nobody else gets anything -> the application they are kept for
@@ -47,10 +50,22 @@ class QueueLimits:
         """Ask at the next chance."""
         self._asked_s = float("-inf")
 
-    def look(self, held: Sequence[Holding], at: Mapping[str, Held], labels: bool, now_s: float) -> None:
-        """Ask again where it is time. `held`, `at`: by our jobs, and by node; `labels`: some nodes have one. Where
-        queues are tenants, raises TryLater or FixConfiguration as long as there is no answer: nobody could be told
-        apart."""
+    def is_away(self, spec: JobSpec) -> bool:
+        """Whether its job names a queue of its own, whose limits are not those of ours."""
+        return self._options.tenants != BY_QUEUE and not same_queue(queue_of(spec, self._options), self._options.queue)
+
+    def look(
+        self,
+        held: Sequence[Holding],
+        at: Mapping[str, Held],
+        away: Mapping[str, Held],
+        labels: bool,
+        now_s: float,
+    ) -> None:
+        """Ask again where it is time. `held`: by our jobs; `at`, `away`: by node, those in our queue and the others;
+        `labels`: some nodes have one. Where queues are tenants, raises TryLater or FixConfiguration as long as there is
+        no answer: nobody could be told apart."""
+        self._away = away
         if now_s - self._asked_s >= _EVERY_S:
             self._asked_s = now_s
             self._ask(held, at, labels)
@@ -67,12 +82,11 @@ class QueueLimits:
 
     def ceilings(self, label: str, within: Collection[str], begins: bool, users: int) -> dict[str, Ceiling]:
         """By resource, in the partition of this label, which has the nodes `within`. None where there is no limit, or
-        nobody could tell yet, or jobs are elsewhere: a limit of one queue says nothing about another's jobs. `begins`:
-        an application more may come; `users`: of how many jobs are."""
+        nobody could tell yet. What jobs in other queues hold comes on top: no limit of this one is theirs. `begins`: an
+        application more may come; `users`: of how many jobs are."""
         if self._gone:
             return {GPUS: Ceiling(0, self._gone)}
-        elsewhere = self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held)
-        if self._queues is None or elsewhere:
+        if self._queues is None:
             return {}
         ours = [each for node, each in self._at.items() if node in within]
         found = ceilings(self._queues, self._options.queue, _sum(ours), label)
@@ -82,7 +96,8 @@ class QueueLimits:
                     text = f"one user may hold {most} {WORDS[what]} at most in {label or 'the default'} partition"
                     found[what] = Ceiling(users * most, f"queue {self._managed.path}: {text}")
         master = _sum([self.master] if begins else [])
-        return {what: replace(each, most=max(each.most - master[what], 0)) for what, each in found.items()}
+        away = _sum([each for node, each in self._away.items() if node in within])
+        return {what: replace(each, most=max(each.most - master[what], 0) + away[what]) for what, each in found.items()}
 
     def beginnings(self, beginners: Sequence[Beginner], lives: AbstractSet[str]) -> tuple[Quota, ...]:
         """How many of these jobs may get an application. `lives`: our applications now."""

@@ -131,6 +131,11 @@ def queue_of(spec: JobSpec, options: Options) -> str:
     return spec.extra.get(EXTRA_QUEUE) or options.queue
 
 
+def same_queue(one: str, other: str) -> bool:
+    """Whether both may name one queue: a queue goes by its path, or by the last part of it."""
+    return f".{one}".endswith(f".{other}") or f".{other}".endswith(f".{one}")
+
+
 def worker_size(spec: JobSpec, options: Options) -> tuple[int, int]:
     """(virtual cores, MiB) of a worker's container. What is said of a GPU is, of a job without GPUs, said of a
     worker."""

@@ -21,13 +21,13 @@ from yarn_bridge.jobs.kept import Kept
 from yarn_bridge.jobs.record import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode, gate_document
 from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.jobs.state_machine import Ack
-from yarn_bridge.jobs.user_files import MOST_ENTRIES, Newest, UserFiles, agrees, gate_record, old_spec
+from yarn_bridge.jobs.user_files import MOST_ENTRIES, Newest, UserFiles, agrees, definition_of, gate_record, old_spec
 
 #: where a job's folder is made
 STAGING = ".new-"
 #: a submission takes seconds
 _ABANDONED_S = 3600.0
-#: of a launch script
+#: of a launch script, and of what YARN keeps of a service
 _LONGEST = 4 << 20
 
 
@@ -46,6 +46,7 @@ class Seen:
     acks: dict[str, Ack] = field(default_factory=dict)
     looked_s: float = 0.0  #: when its service was read last
     application: str = ""  #: of its service, as last listed among those that live
+    queue: str = ""  #: where that is, with all above it
     began_s: float = 0.0  #: when its application master was first seen to run; 0: it does not
     refused: str = ""  #: why nothing is done with it now
     unheard: str = ""  #: why what its workers wrote cannot be read, where it goes on without
@@ -293,6 +294,19 @@ class JobFiles:
     def look(self, owner: str, path: str) -> Status | None:
         """A file of the owner's that is not ours."""
         return self._hdfs.as_user(owner).status(path)
+
+    def broken_definition(self, service: str, owner: str) -> float | None:
+        """When that was written which stands where YARN keeps this service's definition and is none of it; None where
+        it is one, or there is nothing."""
+        path = definition_path(service, owner)
+        own = self._hdfs.as_user(owner)
+        found = own.status(path)
+        if found is None:
+            return None
+        data = own.read(path, 0, _LONGEST)
+        if data is None or definition_of(data, path) == service:
+            return None
+        return found.modified_s
 
     def forget_definition(self, service: str, owner: str) -> bool:
         """Of a YARN service, which YARN keeps in its owner's home. False where it is not there."""

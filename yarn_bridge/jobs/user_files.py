@@ -106,6 +106,14 @@ def ack(data: bytes | None, name: str) -> Ack | None:
     return Ack(epoch, str(state), code, mark, str(text or ""), time_s)
 
 
+def definition_of(data: bytes, where: str) -> str:
+    """Of which service it is the definition; "" of none."""
+    try:
+        return str(Facts(parse(data, where), where).text("name", 255) or "")
+    except Unbelievable:
+        return ""
+
+
 def _mark(facts: Facts | None) -> tuple[int, float, float] | None:
     if facts is None:
         return None

@@ -41,8 +41,9 @@ class Runtime(Protocol):
         """The job's containers; None when it has none and no application that could get some."""
         ...
 
-    def make(self, record: Record, spec: JobSpec) -> None:
-        """From nothing, or from what does not fit any more, into the record's shape."""
+    def make(self, record: Record, spec: JobSpec, application: str = "") -> None:
+        """From nothing, or from what does not fit any more, into the record's shape. `application`: as of `end`; ""
+        also for one that is not known."""
         ...
 
     def flex(self, record: Record, spec: JobSpec, counts: dict[str, int]) -> None:

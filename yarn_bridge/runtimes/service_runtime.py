@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from horae.port import PortError, TryLater
 from horae.spec import JobSpec
 from yarn_bridge.clients.errors import Exists
-from yarn_bridge.clients.http import KERBEROS
+from yarn_bridge.clients.http import KERBEROS, Unanswered
 from yarn_bridge.clients.records import Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services, keytab_of, no_keytab
@@ -19,8 +19,6 @@ from yarn_bridge.options import Options
 
 #: YARN's application type of a service
 KIND = "yarn-service"
-#: with blanks, so that no name of a job's can say it
-_HALF = "No content to map due to end-of-input"
 
 
 class ServiceRuntime:
@@ -31,6 +29,7 @@ class ServiceRuntime:
         self.partitions: Mapping[str, str] = {}  #: nodes whose workers must ask for a partition, as last seen
         self.names: Mapping[str, str] = {}  #: nodes and the resource that their GPUs are, as last seen
         self._made: dict[str, tuple[int, str]] = {}  #: service -> the grant it was made for, and its application
+        self._broken: dict[str, float] = {}  #: service -> when that which is no definition of it was written
 
     @property
     def services(self) -> Services:
@@ -39,20 +38,27 @@ class ServiceRuntime:
         return self._services
 
     def read(self, record: Record) -> Service | None:
-        """The job's service. Half a definition, as a creation leaves it that broke off, is unreadable: it goes."""
+        """The job's service. What is no definition of it, as a creation that broke off or its owner leaves it, goes,
+        once it was there twice: one that is being written is half of one, too."""
         try:
             return self.services.get(record.service, record.owner)
-        except TryLater as error:
-            if _HALF not in error.text:
+        except Unanswered:
+            raise
+        except TryLater:
+            before_s = self._broken.pop(record.service, None)
+            written_s = self._files.broken_definition(record.service, record.owner)
+            if written_s is not None:
+                self._broken[record.service] = written_s
+            if written_s is None or written_s != before_s:
                 raise
             self._files.forget_definition(record.service, record.owner)
             return None
 
-    def make(self, record: Record, spec: JobSpec) -> None:
+    def make(self, record: Record, spec: JobSpec, application: str = "") -> None:
         """A new service in the record's shape, in place of one that has ended or has other components."""
         if not self._sdk:
             self._sdk = self._files.carry(*shapes.sdk())
-        if not self.end(record):
+        if not self.end(record, application or None):
             raise TryLater(f"{record.job}: its former service is still ending")
         body = shapes.service_spec(
             record, spec, self._options, self._files.folder(record.job), self._sdk, self.partitions, self.names

@@ -133,7 +133,7 @@ class SliceRuntime:
 
     # --- acting ---
 
-    def make(self, record: Record, spec: JobSpec) -> None:
+    def make(self, record: Record, spec: JobSpec, application: str = "") -> None:
         """Under Kerberos all slices are this grant's own, so that none has a token of an earlier one."""
         self._shape(record, spec, dict(record.allocation), anew=self._secured)
 

@@ -130,4 +130,4 @@ class JobExecutor:
         elif action.verb is Verb.FLEX:
             runtime.flex(record, spec, dict(action.counts))
         else:
-            runtime.make(record, spec)
+            runtime.make(record, spec, application)

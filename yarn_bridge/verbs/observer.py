@@ -27,7 +27,7 @@ from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import arrived, lost_nodes, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, Lessons, held_by, holdings, standing, worker_of
-from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE, queue_of
+from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE, queue_of, same_queue
 from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
     Facts,
@@ -70,6 +70,12 @@ _SETTLED_S = 1.0
 #: nobody asks for a service again that was not answered for. Once in so many seconds it may be the ResourceManager that
 #: was slow, and is asked again after as long as it took.
 _HUSH, _FORGIVEN_S = 9.0, 600.0
+
+
+#: why an application is in another queue than it was asked for in
+_PUT_THERE = (
+    ": the scheduler's placement rules (queue-mappings) or somebody put it there, and the limits there are not counted"
+)
 
 
 def _least(one: Mapping[str, Gpus], other: Mapping[str, Gpus]) -> dict[str, Gpus]:
@@ -200,7 +206,10 @@ class Observer:
         here = self._came(mine)
         came = held_by(known, self._options, self.least_mib, here)
         labels = any(each.labels for each in reports)
-        self.limits.look(told, held, labels, self._clock())
+        inside = [each for each in known if not self.limits.is_away(each[1])]
+        outside = [each for each in known if self.limits.is_away(each[1])]
+        at, away = (held_by(jobs, self._options, self.least_mib) for jobs in (inside, outside))
+        self.limits.look(told, at, away, labels, self._clock())
         stands = standing([each.record for each in mine], here)
         ours = Ours(told, held, came, stands, self._unsettled(mine), self._begins())
         offer = self.offers.of(reports, self._known_gpus, ours, self._reach(reports))
@@ -210,12 +219,23 @@ class Observer:
             nodes=self.nodes,
             jobs=tuple(self._observed(each) for each in mine),
             claim=self._claim[1],
-            notes=(*notes, *offer.notes),
+            notes=(*notes, *self._elsewhere(mine), *offer.notes),
             due=tuple(due),
             tenants=self.limits.tenants(),
             quotas=self.limits.beginnings(self._beginners(mine), self._told[1]),
             caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
         )
+
+    def _elsewhere(self, mine: Sequence[Seen]) -> list[str]:
+        """Whose application is not in the queue whose limits we count with."""
+        notes = []
+        for seen in mine:
+            asked = queue_of(seen.spec, self._options)
+            found = seen.queue
+            if found and not same_queue(found, asked):
+                words = f"is in queue {found} and was asked for in {asked}"
+                notes.append(f"{seen.record.job}: its application {words}{_PUT_THERE}")
+        return notes
 
     def _beginners(self, mine: Sequence[Seen]) -> list[Beginner]:
         return [
@@ -445,7 +465,10 @@ class Observer:
         record = seen.record
         if seen.unread or self._clock() >= seen.again_s:
             self._hear(seen)
-        seen.application = seen.application if app is None else app.id
+        seen.queue = ""
+        if app is not None:
+            seen.application = app.id
+            seen.queue = app.queue
         runs = app is not None and app.state == "RUNNING"
         seen.began_s = (seen.began_s or self._clock()) if runs else 0.0
         life_s = self._token_life.seconds()
