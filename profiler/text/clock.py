@@ -126,7 +126,7 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
     """
     head = canonical[:_HEAD]
     if DUR not in head:
-        return _run_together(head, numbers) or _dashed(head, numbers)
+        return _run_together(head, numbers) or _dashed(head, numbers) or _at_end(canonical, numbers)
     for m in _STAMP.finditer(head):
         start = m.start() + m.group().startswith(":")  # INFO:name:06:22:53
         before = head[:start]
@@ -136,14 +136,19 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
             r"(?i)(?:eta|time|elapsed|remaining|in|took)[\s:=]*$", before
         ):
             continue
-        first = sum(c in PRIVATE for c in before)
-        count = sum(c in PRIVATE for c in m.group())
-        tokens = tuple(range(first, first + count))
-        clock_token = first + sum(c in PRIVATE for c in head[m.start() : m.start("clock")])
-        made = _form(m, tokens, clock_token, numbers)
+        made = _form(m, numbers)
         if made is not None:
             return made, start, m.end()
-    return None
+    return _at_end(canonical, numbers)
+
+
+def _at_end(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
+    """A date and a time in a bracket behind all that a line says, however long it is."""
+    m = _STAMP.match(canonical, canonical.rfind("[") + 1)
+    if m is None or not m.group("a") or canonical[m.start() - 1] != "[" or canonical[m.end() :].strip() != "]":
+        return None
+    made = _form(m, numbers)
+    return None if made is None else (made, m.start(), m.end())
 
 
 def _run_together(head: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
@@ -180,7 +185,10 @@ def _dashed(head: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
     return Clock(tuple(range(first, first + count)), "dashed"), m.start(), m.end()
 
 
-def _form(m: re.Match[str], tokens: tuple[int, ...], clock_token: int, numbers: list[str]) -> Clock | None:
+def _form(m: re.Match[str], numbers: list[str]) -> Clock | None:
+    first = sum(c in PRIVATE for c in m.string[: m.start()])
+    tokens = tuple(range(first, first + sum(c in PRIVATE for c in m.group())))
+    clock_token = first + sum(c in PRIVATE for c in m.string[m.start() : m.start("clock")])
     half = m.group("half")
     afternoon = 0 if half is None else (1 if half.lower() == "pm" else -1)
     if m.group("a"):

@@ -195,7 +195,8 @@ def _first(patterns: Iterable[re.Pattern[str]], canonical: str, at: int) -> re.M
 
 
 def _stamp_inside(canonical: str, numbers: list[str], head: _Head) -> clock.Clock | None:
-    """A time of the wall clock that is no prefix: among the pairs of a JSON line, or near the text's beginning."""
+    """A time of the wall clock that is no prefix: among the pairs of a JSON line, near the text's beginning, or in a
+    bracket at its end."""
     paired = _STAMPED.search(canonical, 0, _JSON) if "{" in canonical[:80] else None
     if paired is not None and is_now(numbers[_token(canonical, paired.start("t"))]):
         return clock.Clock((_token(canonical, paired.start("t")),), "epoch-seconds")
@@ -206,8 +207,10 @@ def _stamp_inside(canonical: str, numbers: list[str], head: _Head) -> clock.Cloc
     found = head.found
     if found is not None and _STAMP_KEY.search(canonical, max(found[1] - 24, 0), found[1]) and found[0].form != "clock":
         return found[0]
-    near = found is not None and found[1] - head.at < 40 and found[0].form != "clock"
-    return found[0] if found is not None and near else None
+    if found is None or found[0].form == "clock":
+        return None
+    ends = canonical[: found[1]].endswith("[") and canonical[found[2] :].strip() == "]"
+    return found[0] if ends or found[1] - head.at < 40 else None
 
 
 def _counts(m: re.Match[str], canonical: str, stamp: clock.Clock | None) -> bool:

@@ -47,10 +47,11 @@ PUBLIC = Path(__file__).with_name("public.yaml")
 PUBLIC_HELD = Path(__file__).with_name("public_held.yaml")
 MINED = Path(__file__).with_name("mined.yaml")
 MINED_HELD = Path(__file__).with_name("mined_held.yaml")
+DRAWN = Path(__file__).with_name("drawn.yaml")
 #: Labels of excerpts whose text is not ours to keep: where each stands is told, a folder of NAME.log files is read.
 ELSEWHERE = {
     **{"found": FOUND, "found_held": FOUND_HELD, "public": PUBLIC, "public_held": PUBLIC_HELD},
-    **{"mined": MINED, "mined_held": MINED_HELD},
+    **{"mined": MINED, "mined_held": MINED_HELD, "drawn": DRAWN},
 }
 SETS = {
     **{"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD, "thin": THIN},
