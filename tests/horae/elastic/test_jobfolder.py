@@ -70,7 +70,7 @@ def test_stop_files(tmp_path: Path, text: str, asked: float | None) -> None:
     assert stop_asked(str(tmp_path / "none"), 3) is None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="files of three users")
+@pytest.mark.root
 @pytest.mark.parametrize(("owner", "heeded"), [(0, True), (1001, True), (1002, True), (1003, False)])
 def test_nothing_of_a_strangers_is_heeded_where_everybody_may_write(
     folder: JobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, heeded: bool
