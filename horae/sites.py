@@ -261,11 +261,18 @@ def _write(path: Path, data: bytes, mode: int) -> None:
         Path(temporary).chmod(found.st_mode & 0o7777 if found else mode)
         if found:
             os.chown(temporary, found.st_uid, found.st_gid)
-            for name in os.listxattr(path):  # who else may read or write it (ACLs), labels
+            for name in _attributes(path):
                 os.setxattr(temporary, name, os.getxattr(path, name))
         Path(temporary).replace(path)
     except OSError as error:
         raise BadInput(f"cannot be written: {error.strerror}", where=str(path), remedy="run as root") from error
+
+
+def _attributes(path: Path) -> list[str]:
+    """Who else may read or write it (ACLs), and people's own; labels of a kernel's module it gives by itself."""
+    with suppress(OSError):  # a file system without any
+        return [name for name in os.listxattr(path) if not name.startswith("security.")]
+    return []
 
 
 def _mode(path: Path) -> int | None:

@@ -48,7 +48,7 @@ cat > "$shared/horae/bin/horae-exec" <<'X'
 #!/bin/sh
 here=$(dirname "$(dirname "$(readlink -f "$0")")")
 export PYTHONPATH="$here/lib${PYTHONPATH:+:$PYTHONPATH}"
-exec python3 -m horae.elastic "$@"
+exec python3 "$here/lib/horae/elastic" "$@"
 X
 chmod 755 "$shared/horae/bin/horae-exec"
 cat > "$etc/horae/config.yaml" <<'X'

@@ -50,7 +50,9 @@ def find_socket(given: Path | None = None, cluster: str | None = None) -> Path:
     own = [place.replace("api.sock", f"{cluster}.sock") for place in PLACES if cluster is not None]
     for place in (*own, *PLACES):
         path = Path(os.path.expandvars(place))
-        if path.exists():
+        if (
+            path.is_absolute() and path.exists()
+        ):  # without the variable its name would be a folder's, of wherever one is
             return path
     raise Unreachable(
         f"no arbiter found: $HORAE_SOCKET is not set, and there is no {' or '.join(PLACES)}",

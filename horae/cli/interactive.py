@@ -52,7 +52,8 @@ def job_of(given: Mapping[str, Any], where: Path) -> dict[str, Any]:
     return {
         **job,
         "app": given.get("app") or f"interactive-{where.parent.name}",
-        "command": [sys.executable, "-m", "horae.elastic.terminal", str(where), *job["command"]],
+        # -P: it runs where the caller is, and what others put there is no module of ours
+        "command": [sys.executable, "-P", "-m", "horae.elastic.terminal", str(where), *job["command"]],
     }
 
 

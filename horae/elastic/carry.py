@@ -19,7 +19,7 @@ _SCRIPT = """\
 #!/bin/sh
 here=$(dirname "$(dirname "$(readlink -f "$0")")")
 export PYTHONPATH="$here/lib${PYTHONPATH:+:$PYTHONPATH}"
-exec python3 -m horae.elastic "$@"
+exec python3 "$here/lib" "$@"  # by its path: `-m` would look for modules in the job's folder first
 """
 
 

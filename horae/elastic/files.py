@@ -2,7 +2,7 @@
 
 import errno
 import os
-from typing import Optional
+from typing import Callable, Optional
 
 #: Errors that mean "no room now, perhaps later".
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -66,7 +66,20 @@ def write_mark(path: str, data: bytes, sync: bool = True) -> None:
             os.close(fd)
 
 
-def read_bytes(path: str, limit: int = 1 << 20) -> Optional[bytes]:
+def ours(path: str, found: os.stat_result) -> bool:
+    """Whether a file of a job folder is root's, this user's, or of whoever the folder is: where there are no ACLs
+    everybody may put files there."""
+    return found.st_uid in (0, os.geteuid(), os.stat(os.path.dirname(path) or ".").st_uid)
+
+
+def read_ours(path: str, limit: int = 1 << 20) -> Optional[bytes]:
+    """As `read_bytes`; None too for a file that anybody else put there."""
+    return read_bytes(path, limit, believed=ours)
+
+
+def read_bytes(
+    path: str, limit: int = 1 << 20, believed: Callable[[str, os.stat_result], bool] = lambda _path, _found: True
+) -> Optional[bytes]:
     """The first `limit` bytes of a regular file, None when there is none. Links are not followed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -75,6 +88,8 @@ def read_bytes(path: str, limit: int = 1 << 20) -> Optional[bytes]:
             return None
         raise
     try:
+        if not believed(path, os.fstat(fd)):
+            return None
         data = b""
         while len(data) < limit:
             more = os.read(fd, limit - len(data))

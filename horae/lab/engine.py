@@ -49,9 +49,9 @@ def engine(say: Say) -> Any:
         raise BadInput(
             "no Docker engine answers", remedy="start Docker (Debian: apt install docker.io), or --engine process"
         )
-    log = Path(tempfile.gettempdir()) / f"horae-dockerd-{os.getpid()}.log"
+    handle, log = tempfile.mkstemp(prefix="horae-dockerd-", suffix=".log")  # new: nobody's link, nor anybody's file
     say(f"no Docker engine answers: starting dockerd (log: {log})")
-    with log.open("ab") as output:
+    with os.fdopen(handle, "ab") as output:
         subprocess.Popen(["dockerd"], stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
     for _ in range(300):
         time.sleep(0.2)

@@ -25,7 +25,7 @@ from typing import Callable, Collection, List, Mapping, Optional, Sequence
 
 from horae import elastic
 from horae.elastic import protocol
-from horae.elastic.files import read_bytes, write_atomic
+from horae.elastic.files import read_ours, write_atomic
 from horae.elastic.supervisor import start, tasks
 from horae.elastic.supervisor.gang import Member
 from horae.elastic.supervisor.jobfolder import JobFolder
@@ -171,7 +171,7 @@ def ungranted(folder: JobFolder, shape: Shape) -> bool:
     """Whether this restart is nobody's: the cluster requeued the job and the arbiter was away. Its old nodes may be
     others' by now, and an older run may still write; where the arbiter says that exit code 86 is held, that is what
     such a start ends with, before it does anything."""
-    data = read_bytes(folder.file(_GRANT_FILE), 4096)
+    data = read_ours(folder.file(_GRANT_FILE), 4096)
     try:
         value = json.loads(data.decode()) if data is not None else {}
         return value.get("fenced") is True and shape.restarts > int(value["restarts"])
@@ -268,7 +268,7 @@ def probe_step() -> Optional[int]:
 
 
 def _numbers(path: str) -> "List[int]":
-    words = (read_bytes(path, 256) or b"").split()
+    words = (read_ours(path, 256) or b"").split()
     return [int(word) for word in words if word.isdigit() and len(word) < 10]
 
 
@@ -277,7 +277,7 @@ def translate(folder: JobFolder, epoch: int, code: int) -> int:
 
     (srun reports the highest code, which is that of the tasks Slurm killed because of the first.)
     """
-    said = (read_bytes(folder.file(note(epoch)), 64) or b"").strip()
+    said = (read_ours(folder.file(note(epoch)), 64) or b"").strip()
     if not said.isdigit() or (code == 0) != (int(said) == protocol.EXIT_STOPPED):
         return code
     return int(said)
@@ -292,7 +292,7 @@ def said_of_stop(folder: JobFolder, name: str, value: object) -> bool:
     """Whether the stop file says so. `withdrawn`: the epoch that was asked to leave and may not be requeued any more;
     a request that comes later is written over it."""
     try:
-        request = json.loads((read_bytes(folder.file(protocol.STOP_FILE), 4096) or b"").decode())
+        request = json.loads((read_ours(folder.file(protocol.STOP_FILE), 4096) or b"").decode())
     except ValueError:
         return False
     return isinstance(request, dict) and request.get(name) == value
@@ -317,7 +317,7 @@ def stay(folder: JobFolder, epoch: int, dismissed: Callable[[], bool], patience_
 
 
 def _grant(folder: JobFolder) -> "Optional[tuple[int, int]]":
-    data = read_bytes(folder.file(_GRANT_FILE), 4096)
+    data = read_ours(folder.file(_GRANT_FILE), 4096)
     if data is None:
         return None
     try:

@@ -8,7 +8,7 @@ import time
 from typing import Dict, Mapping, Optional, Sequence
 
 from horae.elastic import protocol
-from horae.elastic.files import read_bytes, write_atomic
+from horae.elastic.files import read_ours, write_atomic
 from horae.elastic.supervisor.processes import exit_code, send
 
 #: What a start writes: the number of its newest step.
@@ -74,7 +74,7 @@ def leave_note(path: str, code: int, patience_s: float = _NOTE_S) -> bool:
     told = False
     while True:
         try:
-            said = (read_bytes(path, 64) or b"").strip()
+            said = (read_ours(path, 64) or b"").strip()
             if said and said != b"%d" % protocol.EXIT_STOPPED:
                 return True  # another task failed before this one
             write_atomic(path, b"%d\n" % code)

@@ -165,6 +165,9 @@ local function request_of(jd)
       total = each * nodes
     end
   end
+  -- Slurm counts GPUs by the tasks, where tasks by the GPU are all that is asked for
+  local by_gpu = least(jd.ntasks_per_gpu, nil)
+  if not total and by_gpu then total = math.ceil(tasks / by_gpu) end
   -- a node for itself comes with all its GPUs, whoever asks for none: it waits for a node's, and keeps its own shape
   if (total or 0) < 1 and jd.shared == 0 then total, each = nodes, 1 end
   if not total or total < 1 then return nil end

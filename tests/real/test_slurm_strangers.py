@@ -96,12 +96,13 @@ def test_an_interactive_job_waits_its_turn_and_has_all_that_it_asked_for(site: G
     site.driver.wait(job, JobState.COMPLETED)
 
 
-def test_a_node_for_itself_waits_its_turn_though_it_asks_for_no_gpu(site: Ground) -> None:
-    """Slurm gives such a job all GPUs of its node: it would have them past all who wait."""
-    number = site.submit("--exclusive")
+@pytest.mark.parametrize(("options", "gpus"), [(["--exclusive"], 1), (["-n2", "--ntasks-per-gpu=1"], 2)])
+def test_a_job_that_has_gpus_though_it_names_none_waits_its_turn(site: Ground, options: list[str], gpus: int) -> None:
+    """All of a node that is its own, those of its tasks: it would have them past all who wait."""
+    number = site.submit(*options)
     job = site.offered(number)
     assert site.shown(number)["JobState"] == "PENDING"
-    site.driver.start(job, {"n1": 1})
+    site.driver.start(job, {"n1": gpus})
     wait_for("it runs", lambda: site.shown(number)["JobState"] == "RUNNING")
 
 

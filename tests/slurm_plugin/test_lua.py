@@ -159,6 +159,10 @@ RIGID: dict[str, Any] = {"comment": None}
         ({"features": "[v100|k80]"}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1"),
         ({"features": "a100|h100", "req_nodes": "n[1-3,7],x4", "exc_nodes": "n9"},
          "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,any=a100/h100,on=n[1-3/7]/x4,off=n9"),
+        # Slurm counts GPUs by the tasks
+        ({"tres_per_node": None, "num_tasks": 8, "ntasks_per_gpu": 3},
+         "gpus=3,nodes=2,cpus=8,shape=own,fixed=1,tasks=8"),
+        ({"tres_per_node": None, "ntasks_per_gpu": 1}, "gpus=2,nodes=2,shape=own,fixed=1"),
         # a node for itself comes with all its GPUs, also where none is asked for
         ({"tres_per_node": None, "shared": 0}, "gpus=2,nodes=2,shape=own,per=1,fixed=1,alone=1"),
         ({"tres_per_node": "gres:gpu:0", "shared": 0}, "gpus=2,nodes=2,shape=own,per=1,fixed=1,alone=1"),
@@ -190,7 +194,13 @@ def test_a_rigid_job_may_choose_its_nodes(lua: Lua, fields: dict[str, Any]) -> N
 
 @pytest.mark.parametrize(
     "fields",
-    [{"partition": "raw"}, {"tres_per_node": None}, {"tres_per_node": None, "shared": 2}, {"partition": None}, {"comment": None, "reservation": "x"}],
+    [
+        {"partition": "raw"},
+        {"tres_per_node": None},
+        {"tres_per_node": None, "shared": 2},
+        {"partition": None},
+        {"comment": None, "reservation": "x"},
+    ],
 )
 def test_other_jobs_are_not_touched(lua: Lua, fields: dict[str, Any]) -> None:
     code, job = lua.submit(**fields)

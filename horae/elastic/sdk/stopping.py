@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import Iterator, Optional
 
-from ..files import read_bytes
+from ..files import read_ours
 
 _SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 _LOOK_S = 0.02  #: the stop file is looked at no more often than this
@@ -53,7 +53,7 @@ def stop_asked(path: str, epoch: int) -> Optional[float]:
     A file that names another epoch is a request that came too late for the start it meant. An empty one, a person's
     `touch`, asks whoever reads it.
     """
-    data = read_bytes(path, 4096)
+    data = read_ours(path, 4096)
     if data is None:
         return None
     try:

@@ -19,7 +19,7 @@ import time
 from typing import Any, Dict, Optional
 
 from .. import protocol
-from ..files import NO_ROOM, read_bytes, remove, sync_folder, write_all, write_atomic
+from ..files import NO_ROOM, ours, read_ours, remove, sync_folder, write_all, write_atomic
 from ..sdk.stopping import stop_asked
 
 #: Room set aside for the two states that may still have to be written when the disk is full.
@@ -98,13 +98,17 @@ class JobFolder:
         remove(self.file(protocol.STOP_FILE))
 
     def cancelled(self) -> bool:
-        return os.path.lexists(self.file(protocol.CANCEL_FILE))
+        path = self.file(protocol.CANCEL_FILE)
+        try:
+            return ours(path, os.lstat(path))
+        except OSError:
+            return False
 
     # --- state --------------------------------------------------------------------------------------------
 
     def state(self) -> Optional[Dict[str, Any]]:
         """The last account written, None when there is none or it cannot be read as one."""
-        data = read_bytes(self.file(protocol.STATE_FILE))
+        data = read_ours(self.file(protocol.STATE_FILE))
         return None if data is None else _decode(data)
 
     def write_state(self, state: Dict[str, Any], sync: bool = True, reserve: bool = True) -> None:
@@ -156,7 +160,7 @@ class JobFolder:
 
 def read_epoch(path: str) -> int:
     """The number in an epoch file; 0 when there is none."""
-    data = read_bytes(path, 64)
+    data = read_ours(path, 64)
     text = (data or b"").strip()
     return int(text) if text.isdigit() else 0
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from horae import job_form
-from horae.api.client import Client, Unreachable, find_socket
+from horae.api.client import PLACES, Client, Unreachable, find_socket
 from horae.api.errors import ApiError, Code
 from horae.api.privacy.access import AccessRules
 from horae.api.routes import create_app, openapi
@@ -393,6 +393,22 @@ def test_unreachable_arbiters_say_what_to_do(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr("horae.api.client.PLACES", (str(folder / "nowhere"),))
     with pytest.raises(Unreachable):
         find_socket()
+
+
+def test_no_socket_is_taken_for_an_arbiters_because_of_the_folder_one_is_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where XDG_RUNTIME_DIR is not set (sudo, cron) its name is one that anybody may give a folder."""
+    for name in ("HORAE_SOCKET", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("horae.api.client.PLACES", PLACES[:1])
+    (folder / PLACES[0]).parent.mkdir(parents=True)
+    (folder / PLACES[0]).touch()
+    with pytest.raises(Unreachable):
+        find_socket()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "$XDG_RUNTIME_DIR"))
+    assert find_socket() == folder / PLACES[0]
 
 
 def test_on_a_host_of_two_arbiters_the_kind_of_cluster_names_the_socket(

@@ -45,14 +45,17 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def begun(*words: str) -> subprocess.Popen[bytes]:
+def begun(*words: str, cwd: Path | None = None) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
-    return subprocess.Popen([HORAE, "submit", "-i", *words], stdin=pipe, stdout=pipe, stderr=pipe)
+    return subprocess.Popen([HORAE, "submit", "-i", *words], stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd)
 
 
-def test_a_session_is_a_rigid_job_that_ends_as_its_program_did(client: Client) -> None:
+def test_a_session_is_a_rigid_job_that_ends_as_its_program_did(client: Client, tmp_path: Path) -> None:
+    """In a folder in which somebody else may have put modules."""
+    for name in ("horae", "termios", "pty", "struct"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('somebody else')\n")
     program = "stty -echo; test -t 0 && echo on $CUDA_VISIBLE_DEVICES; read word; echo got $word; exit 3"
-    process = begun("-g", "2", "--time-limit", "5m", "--", "sh", "-c", program)
+    process = begun("-g", "2", "--time-limit", "5m", "--", "sh", "-c", program, cwd=tmp_path)
     out, err = process.communicate(b"hello\n", timeout=60)
     assert process.returncode == 3, err
     assert b"on 0,1" in out and b"got hello" in out

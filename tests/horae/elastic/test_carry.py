@@ -83,7 +83,11 @@ def test_the_carried_runs_under_every_python_with_nothing_installed(drummer: Pat
         code, said = run(*words, "--help", cwd=tmp_path, PYTHONPATH=str(tmp_path / "old"))
         assert (code, "--gate" in said, "--drum" in said, "--slurm-task" in said) == (0, True, True, False), said
         assert run(*words, "--drum", "x", "--", "true", cwd=tmp_path, PYTHONPATH=str(tmp_path / "old")) == (7, "")
-    code, said = run("sh", script, "--", "true", cwd=tmp_path, SLURM_JOB_ID="1")
+    planted = tmp_path / "a folder of many"
+    planted.mkdir()
+    for name in ("horae", "argparse", "json", "signal", "importlib"):  # which somebody else may write
+        (planted / f"{name}.py").write_text("raise RuntimeError('somebody else')\n")
+    code, said = run("sh", script, "--", "true", cwd=planted, SLURM_JOB_ID="1")
     assert (code, said) == (64, "horae-exec: SLURM_JOB_NUM_NODES is not set: this is not a Slurm batch job\n")
 
 

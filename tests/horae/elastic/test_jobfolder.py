@@ -70,6 +70,28 @@ def test_stop_files(tmp_path: Path, text: str, asked: float | None) -> None:
     assert stop_asked(str(tmp_path / "none"), 3) is None
 
 
+@pytest.mark.root
+@pytest.mark.parametrize(("owner", "heeded"), [(0, True), (1001, True), (1002, True), (1003, False)])
+def test_nothing_of_a_strangers_is_heeded_where_everybody_may_write(
+    folder: JobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, heeded: bool
+) -> None:
+    """The folder of a job of 1001's, made by an arbiter of 1002's where there are no ACLs."""
+    from slurm_plugin.on_node.batch import said_of_stop, translate
+
+    tmp_path.chmod(0o1777)
+    os.chown(tmp_path, 1002, -1)
+    planted = {"cancel": "", "stop": '{"stay": true}', "state.json": "{}", "epoch": "7", ".ended-1": "9"}
+    for name, text in planted.items():
+        (tmp_path / name).write_text(text)
+        os.chown(tmp_path / name, owner, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 1001)
+    assert folder.cancelled() is heeded
+    assert (folder.stop_request(1) is not None) is heeded
+    assert (folder.state() is not None, folder.epoch() == 7) == (heeded, heeded)
+    assert said_of_stop(folder, "stay", True) is heeded
+    assert translate(folder, 1, 1) == (9 if heeded else 1)
+
+
 def test_a_full_disk_keeps_the_old_account_whole_or_takes_the_new_one_from_the_reserve(
     folder: JobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
