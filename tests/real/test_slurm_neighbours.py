@@ -271,6 +271,11 @@ done""",
 }
 #: one after the other: they change the partition or its nodes
 ALONE = {
+    "a reservation that draws": r"""
+scontrol create reservation=m$P user=alice starttime=now duration=60 nodes=n4 flags=ignore_jobs,magnetic > /dev/null
+X=$(U sbatch --parsable $O --qos=normal --gres=gpu:4 -N3 -t 5 -o /dev/null --wrap="sleep 12"); w $X RUNNING
+J=$(B -o /dev/null -t 5 --wrap="sleep 2"); e $J; for j in $X $J; do f $j NodeList; done; e $X
+scontrol delete reservation=m$P""",
     "states of the partition": r"""
 for s in DRAIN INACTIVE DOWN; do
   scontrol update PartitionName=$P State=$s; J=$(B -o /dev/null --wrap=true)
@@ -410,6 +415,7 @@ DEEDS = {
     "drained": ("scontrol update nodename=n[1-2] state=drain reason=t", "scontrol update nodename=n[1-2] state=resume"),
     "failing": ("scontrol update nodename=n[3-4] state=fail reason=t", "scontrol update nodename=n[3-4] state=resume"),
     "closed": ("scontrol update PartitionName=$P State=INACTIVE", "scontrol update PartitionName=$P State=UP"),
+    "shut": ("scontrol update PartitionName=$P State=DOWN; sleep 9", "scontrol update PartitionName=$P State=UP"),
     "requeued": ("scontrol requeue $E", "true"),
     "first": ("scontrol top $E", "scontrol update jobid=$E Nice=0"),
     "limited": (
