@@ -39,7 +39,11 @@ JOB_FIELDS = tuple(
 #: sacct's: nothing that users write
 ENDED_FIELDS = ("jobid", "state", "exitcode", "dbindex", "end", "admincomment")
 #: sinfo's
-NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())
+NODE_FIELDS = tuple(
+    "NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features Available".split()
+)
+#: of a partition that starts nothing; one in `drain` goes on with those that it has taken
+_CLOSED = frozenset({"down", "inact"})
 
 
 #: An answer's records with the rows that they gave
@@ -93,13 +97,14 @@ def split_of(text: str, row: JobRow) -> tuple[tuple[str, int], ...]:
 
 
 def node_rows_of(text: str) -> list[NodeRow]:
-    """sinfo's answer as rows, each node once however many partitions it is in. Raises TryLater: among nodes there is
-    nothing of users, and a part of them is not the cluster."""
+    """sinfo's answer as rows, each node once however many partitions it is in: as the one that starts jobs shows it.
+    Raises TryLater: among nodes there is nothing of users, and a part of them is not the cluster."""
     odd: list[str] = []
     records = PLAIN.records(text, NODE_FIELDS, "sinfo")
-    rows = [node_row(fields) for record in records if (fields := named(record, NODE_FIELDS, odd)) is not None]
+    told = [fields for record in records if (fields := named(record, NODE_FIELDS, odd)) is not None]
     if odd:
         raise TryLater(f"sinfo: {odd[0]}")
+    rows = [node_row(fields) for fields in sorted(told, key=_is_closed, reverse=True)]
     return list({row.name: row for row in rows}.values())
 
 
@@ -149,14 +154,21 @@ def job_row(fields: Mapping[str, str]) -> JobRow:
     )
 
 
+def _is_closed(fields: Mapping[str, str]) -> bool:
+    return fields["Available"].strip() in _CLOSED
+
+
 def node_row(fields: Mapping[str, str]) -> NodeRow:
+    """Where its partition is closed what runs there goes on, and nothing begins: a job that left its nodes to be
+    resized would wait without any until an administrator opens it."""
     cpus = (*(number(part) or 0 for part in fields["CPUsState"].split("/")), 0, 0, 0, 0)
     long, complete = fields["StateLong"].strip().lower(), fields["StateComplete"].strip().lower()
+    state = complete if long in complete else f"{long}+{complete}"
     return NodeRow(
         name=fields["NodeList"].strip(),
         gpu_types=gpus(word(fields["Gres"]) or ""),
         used=gpus_in_use(word(fields["GresUsed"]) or ""),
-        state=complete if long in complete else f"{long}+{complete}",
+        state=f"{state}+drain" if _is_closed(fields) else state,
         cpus_idle=cpus[1],
         cpus_total=cpus[3],
         memory=(number(fields["Memory"]) or 0) << 20,

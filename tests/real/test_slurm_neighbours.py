@@ -59,6 +59,30 @@ J=$(B -o /dev/null --wrap="sleep 3"); t $J U scontrol hold $J; t $J U scontrol r
     "held by an administrator": r"""
 J=$(B -o /dev/null --hold --wrap=true); t $J scontrol hold $J; t $J U scontrol release $J; st $J
 t $J scontrol release $J; e $J""",
+    "held by both": r"""
+J=$(B -o /dev/null --begin=now+2 --wrap=true)
+for c in "U scontrol hold" "scontrol hold" "U scontrol release" "scontrol uhold" "U scontrol release"; do
+  t $J $c $J; st $J; f $J Reason
+done; sleep 3; e $J""",
+    "several at once": r"""
+L="$(B -J a$P -o /dev/null --begin=now+1hour --wrap=true) $(B -J b$P -o /dev/null --begin=now+1hour --wrap=true)"
+for c in "hold ${L/ /,}" "release ${L/ /,}" "hold jobname=a$P" "release jobname=a$P" "update jobname=b$P TimeLimit=3" \
+    "top ${L/ /,}"; do
+  echo "${c%% *}: $(U scontrol $c 2>&1)"; for j in $L; do st $j; f $j TimeLimit; done
+done; U scancel -n a$P; U scancel ${L#* }; for j in $L; do st $j; done""",
+    "special": r"""
+J=$(B -o /dev/null --requeue --wrap='sleep 20'); w $J RUNNING; sleep 1
+t $J U scontrol requeuehold State=SpecialExit $J; w $J SPECIAL_EXIT; f $J Reason; t $J U scontrol release $J
+plain scontrol update jobid=$J StartTime=now; w $J RUNNING; sleep 1; t $J U scontrol requeue State=SpecialExit $J
+sleep 4; st $J; U scancel $J; e $J""",
+    "another's": r"""
+J=$(B -o /dev/null --begin=now+1hour --wrap=true)
+for c in hold release requeue requeuehold suspend top; do t $J runuser -u bob -- scontrol $c $J; done
+t $J runuser -u bob -- scontrol update jobid=$J Nice=3; t $J runuser -u bob -- scancel $J; U scancel $J""",
+    "only tried": r"""
+for c in "sbatch --test-only $O --gres=gpu:1 --wrap=true" "srun --test-only $O --gres=gpu:1 true"; do
+  U $c 2>&1 | sed -E "s/Job [0-9]+ to start at [^ ]+/JOB at T/; s/nodes n[0-9]/NODE/"
+done; squeue -h -p $P -u alice -n true | wc -l""",
     "held array": r"""
 A=$(B -o /dev/null --array=1-3 --hold --wrap=true); t $A U scontrol release ${A}_2; e ${A}_2
 squeue -h -j $A -t PD -o "%K %r"; U scontrol release $A 2> /dev/null; e ${A}_1; e ${A}_3""",
@@ -247,6 +271,11 @@ done""",
 }
 #: one after the other: they change the partition or its nodes
 ALONE = {
+    "a reservation that draws": r"""
+scontrol create reservation=m$P user=alice starttime=now duration=60 nodes=n4 flags=ignore_jobs,magnetic > /dev/null
+X=$(U sbatch --parsable $O --qos=normal --gres=gpu:4 -N3 -t 5 -o /dev/null --wrap="sleep 12"); w $X RUNNING
+J=$(B -o /dev/null -t 5 --wrap="sleep 2"); e $J; for j in $X $J; do f $j NodeList; done; e $X
+scontrol delete reservation=m$P""",
     "states of the partition": r"""
 for s in DRAIN INACTIVE DOWN; do
   scontrol update PartitionName=$P State=$s; J=$(B -o /dev/null --wrap=true)
@@ -386,6 +415,7 @@ DEEDS = {
     "drained": ("scontrol update nodename=n[1-2] state=drain reason=t", "scontrol update nodename=n[1-2] state=resume"),
     "failing": ("scontrol update nodename=n[3-4] state=fail reason=t", "scontrol update nodename=n[3-4] state=resume"),
     "closed": ("scontrol update PartitionName=$P State=INACTIVE", "scontrol update PartitionName=$P State=UP"),
+    "shut": ("scontrol update PartitionName=$P State=DOWN; sleep 9", "scontrol update PartitionName=$P State=UP"),
     "requeued": ("scontrol requeue $E", "true"),
     "first": ("scontrol top $E", "scontrol update jobid=$E Nice=0"),
     "limited": (

@@ -11,7 +11,7 @@ from horae.port import Absence
 from policy.model import Health
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.choose import choose
-from slurm_plugin.clients.command_reading import NODE_FIELDS, node_row
+from slurm_plugin.clients.command_reading import NODE_FIELDS, node_row, node_rows_of
 from slurm_plugin.jobs.holdings import health
 from slurm_plugin.jobs.record import Memo
 from slurm_plugin.jobs.shapes import into_maintenance
@@ -71,6 +71,18 @@ def test_what_is_reserved_of_a_node_that_is_used_in_part_is_nobody_elses(
 ) -> None:
     said = {**dict.fromkeys(NODE_FIELDS, ""), "NodeList": "n1", "StateLong": long, "StateComplete": complete}
     assert health(node_row(said).state) is healthy
+
+
+def test_nodes_of_a_partition_that_is_closed_take_nothing_new_and_keep_what_they_have() -> None:
+    """Else a job that is resized leaves its nodes, and has none until the partition is opened."""
+    for shown, healthy in (
+        (("up",), Health.UP), (("down",), Health.DRAIN), (("inact",), Health.DRAIN), (("drain",), Health.UP),
+        (("up", "down"), Health.UP), (("inact", "up"), Health.UP), (("inact", "down"), Health.DRAIN),
+    ):  # fmt: skip
+        said = {**dict.fromkeys(NODE_FIELDS, ""), "NodeList": "n1", "StateLong": "idle", "StateComplete": "idle"}
+        records = ["\x1f".join({**said, "Available": each}.values()) for each in shown]
+        rows = node_rows_of("".join(f"{each}\x1e\n" for each in ("\x1f".join(NODE_FIELDS), *records)))
+        assert [(row.name, health(row.state)) for row in rows] == [("n1", healthy)], shown
 
 
 def test_a_job_that_may_outstay_what_is_reserved_is_not_asked_of_slurm() -> None:
