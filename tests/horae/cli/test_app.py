@@ -173,7 +173,7 @@ def test_a_bug_on_a_full_disk_is_still_told(
 def test_who_reads_no_more_is_no_failure_and_a_full_disk_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words in (["policies"], ["policies", "--help"], ["config", "init"]):
+    for words in (["policies"], ["policies", "--help"], ["config", "init"], ["--help"], ["--version"], []):
         reader, writer = os.pipe()
         os.close(reader)
         with monkeypatch.context() as patch, open(writer, "w") as left, open("/dev/full", "w") as full:
