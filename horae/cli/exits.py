@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -174,7 +175,8 @@ def _with_value(message: str, field: str, value: object) -> str:
         return message
     text = value if isinstance(value, str) else repr(value)
     # A letter or two stand in any sentence: they are told when they stand there as a value.
-    if not text or repr(value) in message or (len(text) > 2 and text in message):
+    said = re.search(rf"(?<!\w){re.escape(text)}(?!\w)", message) is not None  # and not as a part of another word
+    if not text or repr(value) in message or (len(text) > 2 and said):
         return message
     shown = text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
     return f"{message}, got {shown!r}"

@@ -129,6 +129,7 @@ def test_completion_offers_commands(monkeypatch: pytest.MonkeyPatch, capsys: pyt
             3,
             "a.yaml:3",
         ),
+        (BadInput("no such thing; is it vision?", field="tenant", value="visio", remedy=""), 3, "got 'visio'"),
         (TryLater("slurmctld is busy", 5), 6, "try again in 5 s"),
         (FixConfiguration("no right to hold jobs", "make it operator"), 6, "make it operator"),
         (Never("no such partition"), 1, "no such partition"),
