@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from horae import __version__
 from horae.api.errors import ApiError, Code, from_answer
 from horae.api.verbs import ApiVerb, Returns, Verbs
 
@@ -89,13 +90,22 @@ class Client(Verbs):
     def ask(self, verb: ApiVerb, said: Mapping[str, Any]) -> Any:
         path = verb.path.format_map({name: _word(str(value)) for name, value in said.items() if verb.in_path(name)})
         more = {name: value for name, value in said.items() if not verb.in_path(name) and value is not None}
-        answer = self._send(verb.method, path, more)
+        try:
+            answer = self._send(verb.method, path, more)
+        except ApiError as error:
+            raise (self._older(verb) if error.code is Code.NOT_FOUND and verb.name != "about" else error) from None
         if verb.returns is Returns.BYTES:
             return _log_chunk(answer)
         if verb.returns is not Returns.JSON:
             return answer.body.decode()
         found = self._object(answer)
         return found[verb.under] if verb.under else found
+
+    def _older(self, verb: ApiVerb) -> ApiError:
+        """Nothing is at a path that this version has."""
+        text = f"the arbiter at {self.socket} is Horae {self.about()['version']} and does not know `{verb.name}`"
+        remedy = f"this is Horae {__version__}: an arbiter runs the code that it was started with, restart it"
+        return ApiError(404, Code.NOT_FOUND, text, remedy=remedy)
 
     # --- the wire -----------------------------------------------------------------------------------------
 

@@ -61,35 +61,48 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
+    from horae import visible
+
+    plain, plain_error = _stream(sys.stdout), _stream(sys.stderr)
+    sys.stdout = cast(TextIO, visible.Guarded(plain))
+    sys.stderr = cast(TextIO, visible.Guarded(plain_error))
+    try:
+        return _run(arguments)
+    except visible.Unwritten as stuck:
+        from horae.cli import exits
+
+        return exits.unwritten(stuck.error, arguments)
+    finally:
+        sys.stdout, sys.stderr = plain, plain_error
+
+
+def _run(arguments: list[str]) -> int:
+    """What is asked for most without a command's imports. Raises Unwritten."""
     if "_HORAE_COMPLETE" not in os.environ and (not arguments or arguments[0] in ("-h", "--help", "help")):
         if len(arguments) < 2:
-            sys.stdout.write(overview(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
-            return 0
+            return _say(overview(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
         arguments = [*arguments[1:], "--help"]
     if arguments == ["--version"]:
         from horae import __version__
 
-        sys.stdout.write(f"horae {__version__}\n")
-        return 0
-    from horae import visible
-
+        return _say(f"horae {__version__}\n")
     try:
         from horae.cli.app import run
     except ImportError as error:
+        from horae import visible
         from horae.extras import displaced
 
         if not (why := displaced()):
             raise
         sys.stderr.write(f"horae: {visible.neutral(f'{error}: {why}')}\n")
         return 3
+    return run(arguments)
 
-    plain, plain_error = _stream(sys.stdout), _stream(sys.stderr)
-    sys.stdout = cast(TextIO, visible.Guarded(plain))
-    sys.stderr = cast(TextIO, visible.Guarded(plain_error))
-    try:
-        return run(arguments)
-    finally:
-        sys.stdout, sys.stderr = plain, plain_error
+
+def _say(text: str) -> int:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
 
 
 def _stream(found: TextIO | None) -> TextIO:

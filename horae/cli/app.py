@@ -43,7 +43,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run `horae ARGUMENTS` and return its exit code."""
+    """Run `horae ARGUMENTS` and return its exit code. Raises Unwritten."""
     try:
         code = _invoke(arguments)
         sys.stdout.flush()
@@ -52,12 +52,8 @@ def run(arguments: Sequence[str]) -> int:
         return exits.INTERRUPTED
     except typer.Abort:  # a question that nobody answered
         return exits.explain(exits.Failure(exits.NO, "nothing was done", "say --yes where nobody is asked"), arguments)
-    except visible.Unwritten as stuck:
-        # Python would say so again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(stuck.error, BrokenPipeError):  # the reader of our output (head, less) has left
-            return exits.DONE
-        return exits.explain(exits.Failure(exits.BAD_FILE, f"the output cannot be written: {stuck}"), arguments)
+    except visible.Unwritten:  # who made the streams tells it
+        raise
     except Exception as error:  # noqa: BLE001 - the one place where everything ends
         return exits.explain(error, arguments)
 

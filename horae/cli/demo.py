@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from horae.cli import exits
-from horae.cli.options import example
+from horae.cli.options import drawn, example
 from horae.tui import screen
 
 SETTINGS = {"epilog": example("horae demo", "horae demo --policy afs-l --seconds 60 --headless --json")}
@@ -39,7 +39,9 @@ def demo(
     what resizes cost, and whether anything was lost (then the exit code is 1). Ctrl-C ends it early.
     """
     from horae.demo.run import run
+    from horae.sim.traces.writing import writable
 
+    writable(plot, "--plot", ())
     live = not headless and not as_json and sys.stdout.isatty()
     outcome = run(
         policy=policy, seconds=seconds, live=live, framework=framework, nodes=nodes, keep=keep, tell=screen.note
@@ -47,8 +49,8 @@ def demo(
     if plot is not None:
         from horae.demo.plot import draw
 
-        draw(outcome.summary, outcome.record, plot)
-        screen.note(f"drawn: {plot}")
+        with drawn(plot) as beside:
+            draw(outcome.summary, outcome.record, beside)
     if as_json:
         screen.emit_json(outcome.summary)
     else:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,6 +66,15 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
         said = {name: text for name, text in (("field", told.field), ("remedy", told.remedy)) if text}
         screen.emit_json({"error": {"code": WORDS[told.code], "message": told.text, **said, "exit_code": told.code}})
     return told.code
+
+
+def unwritten(error: OSError, arguments: Sequence[str]) -> int:
+    """Standard output, or standard error, takes no more."""
+    # Python would say so again when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # the reader of our output (head, less) has left
+        return DONE
+    return explain(Failure(BAD_FILE, f"the output cannot be written: {error.strerror}"), arguments)
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -164,7 +175,8 @@ def _with_value(message: str, field: str, value: object) -> str:
         return message
     text = value if isinstance(value, str) else repr(value)
     # A letter or two stand in any sentence: they are told when they stand there as a value.
-    if not text or repr(value) in message or (len(text) > 2 and text in message):
+    said = re.search(rf"(?<!\w){re.escape(text)}(?!\w)", message) is not None  # and not as a part of another word
+    if not text or repr(value) in message or (len(text) > 2 and said):
         return message
     shown = text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
     return f"{message}, got {shown!r}"
@@ -173,7 +185,8 @@ def _with_value(message: str, field: str, value: object) -> str:
 def say(text: str, remedy: str = "") -> None:
     text, remedy = visible.lines(text), visible.lines(remedy)
     red, off = ("\x1b[1;31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
-    print(f"{red}horae:{off} {text}" + (f"\n       {remedy}" if remedy else ""), file=sys.stderr)
+    with suppress(visible.Unwritten):  # the exit code alone tells it then
+        print(f"{red}horae:{off} {text}" + (f"\n       {remedy}" if remedy else ""), file=sys.stderr)
 
 
 def _bug(error: Exception, arguments: Sequence[str]) -> Told:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from horae import job_number
+from horae.elastic.files import saved
+from horae.tui import screen
 from policy.errors import BadInput
 
 if TYPE_CHECKING:
@@ -24,6 +28,15 @@ Socket = Annotated[
     typer.Option("--socket", envvar="HORAE_SOCKET", help="The arbiter's socket.", show_default="found by itself"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: times in seconds, nothing folded.")]
+
+
+@contextmanager
+def drawn(picture: Path) -> Iterator[Path]:
+    """Where to draw it: whole afterwards, or as it was. A name without an ending gets the one that is drawn then."""
+    picture = picture if picture.suffix else picture.with_suffix(".png")
+    with saved(picture) as beside:
+        yield Path(beside)
+    screen.note(f"drawn: {picture}")
 
 
 def connect(socket: Path | None, cluster: str | None = None) -> Client:

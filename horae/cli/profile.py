@@ -14,7 +14,7 @@ import typer
 
 from horae import visible
 from horae.cli import cluster_logs, exits
-from horae.cli.options import Json
+from horae.cli.options import Json, drawn
 from horae.tui import screen
 from horae.tui.screen import Cell, Column
 from policy.model import BadInput
@@ -137,8 +137,8 @@ def _partly(found: Sequence[object]) -> bool:
 def _draw(reader: LogReader, name: str, path: Path) -> None:
     from profiler.estimates.plot import draw
 
-    draw(reader.runs(), path, title=name)
-    screen.note(f"{name}: drawn into {path}")
+    with drawn(path) as beside:
+        draw(reader.runs(), beside, title=name)
 
 
 def _show(answers: Sequence[tuple[str, Sequence[RunSummary]]], why: bool) -> None:

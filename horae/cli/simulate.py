@@ -11,6 +11,7 @@ import typer
 
 from horae.cli.exits import NO
 from horae.cli.options import Json, example
+from horae.elastic.files import saved
 from horae.tui import screen
 from policy.bounds import MOST_S
 from policy.errors import BadInput
@@ -160,7 +161,7 @@ def simulate(
         misfortune, bad = _on_bad_days(plan, faults or "all", broken)
         outcome = misfortune.simulated
     if jobs_out is not None:
-        with jobs_out.open("w", encoding="utf-8", newline="") as file:
+        with saved(jobs_out) as beside, open(beside, "w", encoding="utf-8", newline="") as file:
             results.write_jobs(outcome, file)
     for row in (*bad, *outcome.unplayable):
         screen.note(f"{trace}:{row.line}: {row.column}: {row.what}: {row.value}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from horae.cli.options import Json, Socket, connect, example
+from horae.elastic.files import saved
 from horae.tui import screen
 
 SETTINGS = {"epilog": example("horae snapshot -o now.yaml && horae decide now.yaml --policy afs-l --explain 17")}
@@ -33,5 +34,6 @@ def snapshot(
     if output is None:
         print(text, end="")
         return
-    output.write_text(text)
+    with saved(output) as beside:
+        Path(beside).write_text(text)
     screen.note(f"saved {output}")

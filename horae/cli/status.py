@@ -24,6 +24,9 @@ SETTINGS = {
 }
 
 
+_NOTES = 20  #: lines of notes below a table
+
+
 def status(
     jobs: Annotated[
         list[str] | None,
@@ -58,22 +61,28 @@ def status(
     its limit, %V submitted, %S start (with --start), %p part done, %Q priority, %e exit code; with a width %10i, right
     %.10i.
 
+    Below --nodes stands, for operators, what could not be read or believed; below --tenants what the certificate of the
+    newest decision notes.
+
     --start tells when enough GPUs come free by the limits and the progress of those that run: an estimate, which jobs
     that come later, or a policy that shrinks others, change. N/A: nothing that runs tells when it ends.
     """
     pattern = None if form is None else formats.read(form)
-    answer = connect(socket).status(ended=all_ or bool(jobs), starts=start)
+    client = connect(socket)
+    answer = client.status(ended=all_ or bool(jobs), starts=start)
     chosen = _chosen(answer, jobs or [], tenant, state, user)
     if start and not jobs:
         chosen = _by_start(chosen)
     if as_json:
-        screen.emit_json({**answer, "jobs": chosen})
+        screen.emit_json({**answer, "jobs": chosen, **({"notes": client.about()["notes"]} if nodes else {})})
     else:
         _alerts(answer["alerts"], chosen)
         if nodes:
             screen.table(NODE_COLUMNS, _node_rows(answer["nodes"], answer["now_s"]), header=not no_header)
+            _notes(client.about()["notes"])
         elif tenants:
             screen.table(TENANT_COLUMNS, _tenant_rows(answer["tenants"]), header=not no_header)
+            _notes(_judged(answer["pools"]))
         else:
             _show_jobs(chosen, pattern, start=start, long=long, header=not no_header)
     if missing := [word for word in jobs or () if not any(names.called(job, word) for job in chosen)]:
@@ -98,6 +107,20 @@ def _by_pattern(pattern: formats.Pattern, jobs: Iterable[answers.JobAnswer], *, 
         print(pattern.header())
     for job in jobs:
         print(pattern.line(job))
+
+
+def _notes(found: Sequence[str]) -> None:
+    """What is to be known beside a table; those who may not know it were told none."""
+    for note in found[:_NOTES]:
+        screen.note(f"note: {visible.neutral(note)}")
+    if len(found) > _NOTES:
+        screen.note(f"note: and {len(found) - _NOTES} more, which --json shows")
+
+
+def _judged(pools: Iterable[answers.PoolAnswer]) -> list[str]:
+    """What the certificates of the newest decisions say about who is owed more."""
+    certificates = ((pool["name"], pool["decided"].get("certificate", {})) for pool in pools)
+    return [f"pool {name}: {note}" for name, found in certificates for note in found.get("notes", ())]
 
 
 def _alerts(alerts: Iterable[answers.AlertAnswer], jobs: Iterable[answers.JobAnswer]) -> None:

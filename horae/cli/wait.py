@@ -45,7 +45,13 @@ def waited(client: Client, jobs: Sequence[str], *, as_json: bool = False, quiet:
     ended: dict[str, dict[str, Any]] = {}
     meant = {word: patiently(partial(names.job, client, word)) for word in jobs}
     for word, number in meant.items():
-        job = until_ended(partial(client.job, number))
+        try:
+            job = until_ended(partial(client.job, number))
+        except KeyboardInterrupt:
+            left = " ".join(job_number(number) for word, number in meant.items() if word not in ended)
+            screen.note(f"horae: no longer waiting, nothing is ended: `horae wait {left}` waits again")
+            screen.note(f"       `horae cancel {left}` ends what has not ended")
+            raise
         ended[word] = {"state": job["state"], "exit_code": code_of(job), "why": job.get("why", "")}
         if not quiet:
             state, why = job["state"], visible.neutral(job.get("why") or job["state"])

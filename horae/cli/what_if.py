@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from horae.cli.options import Json, example
+from horae.elastic.files import saved
 from horae.tui import forms, screen
 
 SETTINGS = {
@@ -104,7 +105,8 @@ def what_if(
     if html is not None:
         from horae.sim.whatif.page import page
 
-        html.write_text(page(answer, source.name), encoding="utf-8")
+        with saved(html) as beside:
+            Path(beside).write_text(page(answer, source.name), encoding="utf-8")
     if as_json:
         screen.emit_json(answer)
     else:

@@ -1,8 +1,10 @@
 """Small files that must be whole or absent: write, rename, and survive a power cut."""
 
+import contextlib
 import errno
 import os
-from typing import Callable, Optional
+import stat
+from typing import Callable, Iterator, Optional
 
 #: Errors that mean "no room now, perhaps later".
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -48,6 +50,39 @@ def write_atomic(path: str, data: bytes, sync: bool = True) -> None:
         raise
     if sync:
         sync_folder(folder or ".")
+
+
+@contextlib.contextmanager
+def saved(path: "os.PathLike[str]") -> Iterator[str]:
+    """A name to write to instead of `path`, which a person chose: `path` is what was written when the block ends well,
+    and as it was before otherwise. What is no file (a pipe, a device) is written as it comes. Raises OSError.
+    """
+    try:
+        known = os.stat(path)  # type: Optional[os.stat_result]
+    except FileNotFoundError:
+        known = None
+    if known is not None and not stat.S_ISREG(known.st_mode):
+        yield os.fspath(path)
+        return
+    folder, name = os.path.split(os.path.realpath(path))
+    beside = os.path.join(folder, ".%s-%s" % (os.urandom(4).hex(), name[-200:]))  # its ending says the form
+    try:
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            if known is not None:
+                with contextlib.suppress(PermissionError):  # another's file that one may replace becomes one's own
+                    os.fchown(fd, known.st_uid, known.st_gid)
+                os.fchmod(fd, stat.S_IMODE(known.st_mode))
+            yield beside
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(beside, os.path.join(folder, name))
+    except BaseException as error:
+        remove(beside)
+        if isinstance(error, OSError) and error.filename in (None, beside):
+            error.filename = os.fspath(path)
+        raise
 
 
 def write_mark(path: str, data: bytes, sync: bool = True) -> None:

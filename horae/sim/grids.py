@@ -21,6 +21,7 @@ from threading import Thread
 from typing import Any
 
 from horae import __version__
+from horae.elastic.files import saved
 from horae.sim import results
 from horae.sim.engine.simulation import Simulated
 from horae.sim.plans import Plan
@@ -211,7 +212,7 @@ def means(found: Sequence[GridCell]) -> dict[str, dict[str, float]]:
 
 def write(found: Sequence[GridCell], path: Path) -> None:
     """One row a cell."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with saved(path) as beside, open(beside, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("policy", "seed", *COLUMNS, "error"))
         for one in found:

@@ -21,6 +21,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Static
 from textual.worker import get_current_worker
 
+from horae.elastic.files import saved
 from horae.tui import parts
 from horae.tui.view import View
 from policy.model import Seconds
@@ -227,7 +228,8 @@ class LiveApp(App[None]):
     def action_save(self) -> None:
         path = self._pictures / f"horae-top-{time.strftime('%H%M%S')}.svg"
         try:
-            path.write_text(self.export_screenshot(title="horae top"))
+            with saved(path) as beside:
+                Path(beside).write_text(self.export_screenshot(title="horae top"))
         except OSError as error:
             self.notify(f"{path}: {error.strerror}", severity="error")
         else:

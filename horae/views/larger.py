@@ -20,6 +20,8 @@ from policy.model import Code, Gpus, Seconds
 
 #: GPUs off its share that nobody would call a difference.
 _EVEN = 0.5
+#: A share that the solvers' rounding alone keeps from 1.
+_WHOLE = 1.0 - 1e-6
 
 
 def causes(
@@ -215,7 +217,15 @@ def _share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> lis
     others = found.tenants - 1
     beside = f" (weight {found.weight:g}, beside {others} other tenant{'s' if others != 1 else ''} with jobs)"
     text = f"its tenant {record.tenant} holds {gpus(found.held)}, {how} the {found.owed:.3g} it is owed now{beside}"
+    if found.held and how != "about" and _all_have_their_share(ledger, record):
+        text += "; GPUs differ in speed: by what jobs are known to train on them, every tenant has its fair share"
     return [Cause("share", text, {"held": found.held, "owed": found.owed, "weight": found.weight})]
+
+
+def _all_have_their_share(ledger: Ledger, record: JobRecord) -> bool:
+    """Whether the newest certificate says so, which weighs GPUs by their speeds and does not count them."""
+    found = ledger.pool(record.pool).decided.get("certificate", {}).get("sharing_incentive", {})
+    return found.get("worst") is not None and found["worst"] >= _WHOLE
 
 
 def _start(ledger: Ledger, record: JobRecord, start: StartEstimate | None) -> list[Cause]:

@@ -104,7 +104,7 @@ def _is_tenant(owner: str, tenant: str, config: Config) -> None:
         return
     names = ", ".join(t.name for t in config.tenants[:20])
     raise BadInput(
-        "is no tenant of the configuration" + _near(tenant, (t.name for t in config.tenants)),
+        f"{tenant} is no tenant of the configuration{_near(tenant, (t.name for t in config.tenants))}",
         field="tenant",
         value=tenant,
         remedy=f"one of {names}, or a new one in its `tenants`",

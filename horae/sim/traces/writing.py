@@ -11,6 +11,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
+from horae.elastic.files import saved
 from horae.sim.traces.model import USUAL, TraceJob
 from policy.model import BadInput
 
@@ -67,7 +68,7 @@ def writable(path: Path | None, field: str, read: Iterable[Path]) -> None:
 
 def to_file(path: Path, text: Iterable[str]) -> None:
     """A name in `.gz` is packed, without a time in it."""
-    with path.open("wb") as file:
+    with saved(path) as beside, open(beside, "wb") as file:
         if path.suffix == ".gz":
             with gzip.GzipFile("", "wb", mtime=0, fileobj=file) as packed:
                 packed.writelines(part.encode() for part in text)

@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,16 @@ def test_unknown_jobs_and_paths_are_told_apart(serve: Serve) -> None:
     status, answer = raw(client, "GET", "/v1/nothing")
     assert (status, answer["error"]["code"]) == (404, "not-found")
     assert raw(client, "DELETE", "/v1/status")[0] == 405
+
+
+def test_a_verb_that_an_older_arbiter_lacks_names_both_versions(serve: Serve) -> None:
+    client = serve(Book())
+    newer = replace(Client.prioritise.verb, path="/v1/jobs/{job}/newer")  # type: ignore[attr-defined]
+    with pytest.raises(ApiError) as unknown:
+        client.ask(newer, {"job": "1", "priority": 3})
+    version = client.about()["version"]
+    assert unknown.value.message == f"the arbiter at {client.socket} is Horae {version} and does not know `prioritise`"
+    assert "restart it" in unknown.value.remedy
 
 
 @pytest.mark.parametrize("job", ["", "..", "a/b", "%2e%2e", "\x00", "ü", "1" * 5000, "?", "#"])

@@ -487,3 +487,19 @@ def test_numbers_of_who_waits_are_refreshed_however_busy_the_pool_is(tmp_path: P
         site.run(5)
     assert site.job(job).reason["numbers"]["free"] == 3
     assert explained(site.core, job).decided_ago_s < 10.0
+
+
+def test_fewer_gpus_that_train_as_much_are_told_as_a_fair_share(tmp_path: Path) -> None:
+    """Counts alone would say that somebody is wronged, where the certificate, which knows the speeds, says no."""
+    site = site_of(tmp_path, "fifo")
+    site.commands.submit([spec("a", 4, steps=LONG)], ANN)
+    job, _ = site.commands.submit([spec("b", 2, steps=LONG), spec("c", 4, steps=LONG)], BEN)
+    site.until(job, JobState.RUNNING)
+    site.run(5)
+    (share,) = (c.text for c in explained(site.core, job).causes if c.what == "share")
+    assert "its tenant ben holds 2 GPUs" in share
+    certificate = site.core.ledger.pool("main").decided["certificate"]
+    for worst, told in ((1.001, True), (0.67, False)):
+        certificate["sharing_incentive"] = {"worst": worst, "tenant": "ben"}
+        (share,) = (c.text for c in explained(site.core, job).causes if c.what == "share")
+        assert share.endswith("every tenant has its fair share") is told, share

@@ -129,6 +129,7 @@ def test_completion_offers_commands(monkeypatch: pytest.MonkeyPatch, capsys: pyt
             3,
             "a.yaml:3",
         ),
+        (BadInput("no such thing; is it vision?", field="tenant", value="visio", remedy=""), 3, "got 'visio'"),
         (TryLater("slurmctld is busy", 5), 6, "try again in 5 s"),
         (FixConfiguration("no right to hold jobs", "make it operator"), 6, "make it operator"),
         (Never("no such partition"), 1, "no such partition"),
@@ -173,7 +174,7 @@ def test_a_bug_on_a_full_disk_is_still_told(
 def test_who_reads_no_more_is_no_failure_and_a_full_disk_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words in (["policies"], ["policies", "--help"], ["config", "init"]):
+    for words in (["policies"], ["policies", "--help"], ["config", "init"], ["--help"], ["--version"], []):
         reader, writer = os.pipe()
         os.close(reader)
         with monkeypatch.context() as patch, open(writer, "w") as left, open("/dev/full", "w") as full:

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from horae.api.arbiter import ArbiterBackend
 from horae.api.client import Client
 from horae.api.peers import user_name
+from horae.api.privacy import access
 from policy.text import instance
 from tests.horae.cli.conftest import Horae
 from tests.waiting import eventually
@@ -200,6 +202,25 @@ def test_status_shows_nodes_like_sinfo_and_tenants_with_shares(site: Client, hor
     tenants = {line.split()[0]: line.split() for line in horae("status", "--tenants").lines[1:]}
     assert tenants["vision"][1:4] == ["2", "2", "2"]
     assert tenants["speech"][2] == "0"
+
+
+def test_status_shows_operators_the_notes_below_the_table(
+    site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = ArbiterBackend.about
+    unread = [f"{n}: what its folder says is not believed" for n in range(23)]
+    monkeypatch.setattr(ArbiterBackend, "about", lambda self: {**about(self), "notes": unread})
+    said = horae("status", "--nodes")
+    assert said.err.splitlines()[0] == "note: 0: what its folder says is not believed"
+    assert said.err.splitlines()[20:] == ["note: and 3 more, which --json shows"]
+    assert "note" not in said.out
+    assert horae("status", "--nodes", "--json").json["notes"] == unread
+    horae("submit", "-g", "16", "-t", "vision", *ENDLESS)
+    running(site, "1")
+    horae("submit", "-g", "4", "-t", "speech", *ENDLESS)
+    eventually(lambda: "note: pool main: sharing incentive fails for speech" in horae("status", "--tenants").err)
+    monkeypatch.setattr(access, "whole", lambda *_: False)  # who is no operator
+    assert "note" not in horae("status", "--nodes").err + horae("status", "--tenants").err
 
 
 def test_explain_gives_causes_and_numbers(site: Client, horae: Horae) -> None:

@@ -64,6 +64,19 @@ def test_logs_follow_until_the_job_has_ended(site: Client, horae: Horae, monkeyp
     assert "step=20/20" in said.lines[-1]
 
 
+def test_who_waits_no_longer_is_told_that_the_job_goes_on(
+    site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wait.time, "sleep", left)
+    said = horae("submit", "--wait", "-g", "1", *ENDLESS)
+    assert said.code == 130
+    assert "nothing is ended: `horae wait 1` waits again" in said.err
+    assert "`horae cancel 1` ends" in said.err
+
+
 def test_waiting_ends_as_the_job_did(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait, "_LOOK_S", 0.02)
     said = horae("submit", "--wait", "-g", "1", "--iterations", "5", *TRAIN)
