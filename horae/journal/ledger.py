@@ -269,7 +269,7 @@ _WAITING = (JobState.QUEUED, JobState.STOPPED)
 def rests(record: JobRecord) -> bool:
     """Whether it waits for a decision and for nothing else: it holds nothing and is to hold nothing, nothing is asked
     of it, and no time that passes changes that. In a long queue nearly all do."""
-    if record.state not in _WAITING or _ASKED(record) != _NOTHING_ASKED or any(_HOLDINGS(record)):
+    if record.state not in _WAITING or any(_HOLDINGS(record)) or _ASKED(record) != _NOTHING_ASKED:
         return False
     limit_s = record.spec.time_limit_s
     return limit_s is None or record.ran_s - record.limit_from_s < limit_s
@@ -427,7 +427,7 @@ class Ledger:
         if not self.touched:
             return
         self._resting -= self.touched
-        for job in self.touched:
+        for job in self._in_order(self.touched):
             record = self.jobs.get(job)
             if job in self._running_on:
                 self._hold_on(*self._running_on.pop(job), -1)
@@ -443,7 +443,14 @@ class Ledger:
                     self._hold_on(*self._running_on[job], 1)
         self.touched.clear()
         self._in_line = tuple(sorted(self._astir.values(), key=LINE))
-        self._in_motion = tuple(r for r in self._in_line if r.id not in self._running_on)
+        self._in_motion = tuple([r for r in self._in_line if r.id not in self._running_on])
+
+    def _in_order(self, jobs: Set[JobId]) -> Iterable[JobId]:
+        """Many at once, as after a decision about all, in the order of the journal: so they lie in memory, one beside
+        the other, and so they are nearly sorted."""
+        if len(jobs) < len(self.jobs) // 4:
+            return jobs
+        return [*filter(jobs.__contains__, self.jobs), *(jobs - self.jobs.keys())]
 
     def _hold_on(self, pool: str, allocation: Allocation, sign: int) -> None:
         held = self._held_on.setdefault(pool, Counter())

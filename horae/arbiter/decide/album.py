@@ -118,7 +118,7 @@ class Album:
         choice, same = spec.type_choice, self._same
         tables = self._tables_of(record, measured, view.config, choice)
         gpus = _range(record, sum(allocation.values()))
-        slowdown = measured.slowdown or _NO_SLOWDOWN
+        slowdown = measured.slowdown
         return Job(
             name=record.id,
             tenant=record.tenant,
@@ -129,8 +129,8 @@ class Album:
             throughput=tables[0],
             provenance=tables[1],
             model=spec.model,
-            slowdown=same.setdefault(slowdown, slowdown),
-            attained=record.attained_at(now_s) or EMPTY,
+            slowdown=_NO_SLOWDOWN if slowdown is None else same.setdefault(slowdown, slowdown),
+            attained=record.attained_at(now_s) if record.attained or record.holding else EMPTY,
             allocation=allocation,
             lease_until=_leases(record, allocation) if record.leases else EMPTY,
             cpus_per_gpu=view.cpus_per_gpu if spec.cpus_per_gpu is None else spec.cpus_per_gpu,

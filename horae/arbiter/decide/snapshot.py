@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from horae.arbiter.decide.album import Album, SnapshotSources
@@ -34,6 +33,7 @@ from policy.model import (
     Snapshot,
     Tenant,
 )
+from policy.records import altered
 
 Apps = Callable[[Ledger, str], tuple[App, ...]]
 
@@ -173,4 +173,4 @@ def _nodes(
 def _node(node: Node, taken: Gpus, maintenance: bool, away: tuple[Away, ...]) -> Node:
     """In maintenance nothing moves, for whatever cause."""
     health = Health.DRAIN if maintenance and node.health is Health.UP else node.health
-    return replace(node, foreign=min(node.foreign + taken, node.gpus), health=health, away=() if maintenance else away)
+    return altered(node, foreign=min(node.foreign + taken, node.gpus), health=health, away=() if maintenance else away)

@@ -117,15 +117,17 @@ class _Floor:
         now_s: Seconds,
     ) -> None:
         self._free: Counter[NodeName] = Counter(dict(capacity))
-        self._holders: dict[NodeName, list[JobId]] = {}
+        self._leaving: dict[NodeName, list[JobId]] = {}  #: of each node
         self._closed, self._now_s = closed, now_s
         for position in positions:
-            for node, gpus in position.held.items():
+            held = position.held
+            if not held:  # as most of a long queue
+                continue
+            leaves = _lets_go(position, targets.get(position.job, EMPTY))
+            for node, gpus in held.items():
                 self._free[node] -= gpus
-                self._holders.setdefault(node, []).append(position.job)
-        # Those that hold nothing and of whom nothing is asked, which most of a long queue are, cannot leave.
-        busy = [p for p in positions if p.phase is not PlanPhase.IDLE or p.cancel]
-        self._leaving = {p.job for p in busy if _lets_go(p, targets.get(p.job, EMPTY))}
+                if leaves:
+                    self._leaving.setdefault(node, []).append(position.job)
 
     def started(self, position: Position, target: Allocation) -> PlanStep | None:
         """None: it was granted just that, and there is nothing to ask again."""
@@ -163,8 +165,8 @@ class _Floor:
         return PlanStep(verb, job, target)
 
     def _who_leaves(self, nodes: Iterable[NodeName], job: JobId) -> tuple[JobId, ...]:
-        holders = (other for node in nodes for other in self._holders.get(node, ()))
-        return tuple(dict.fromkeys(other for other in holders if other in self._leaving and other != job))
+        leaving = [other for node in nodes for other in self._leaving.get(node, ()) if other != job]
+        return tuple(dict.fromkeys(leaving))
 
     def _take(self, needs: Allocation) -> None:
         for node, gpus in needs.items():

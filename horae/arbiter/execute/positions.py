@@ -72,14 +72,14 @@ def _capacity(
 def _at_rest(record: JobRecord, ours: Collection[NodeName]) -> bool:
     """Nothing is asked of it, and it has what it is to have: nothing, or just these of our nodes. No plan has a step
     for it, nor waits for it."""
+    held = record.allocation
+    if record.target != held:
+        return False
     asked = record.grant is not None or record.cancel_why is not None or record.stop_asked_s is not None
     if asked:
         return False
-    held = record.allocation
     leaves = record.state is JobState.STOPPING or record.hold_why is not None or record.blocked is not None
-    if leaves:
-        return False
-    return record.target == held and all(map(ours.__contains__, held))
+    return not leaves and all(map(ours.__contains__, held))
 
 
 def phase_of(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> PlanPhase:
