@@ -236,14 +236,17 @@ class FaultyCluster(SimPort):
         known = self._job(job)
         if not known.run.allocation:
             return
-        again, departure = job in self._leaving, self._leaving.setdefault(job, Departure(grace_s))
-        departure.ask(self.now_s, grace_s)
-        if not again:
-            self._press(known, departure)
+        if job in self._leaving:
+            self._leaving[job].ask(self.now_s, grace_s)
+            return
+        departure = self._leaving[job] = Departure(grace_s)
+        departure.ask(self.now_s)
+        self._press(known, departure)
 
     def _press(self, known: KnownJob, departure: Departure) -> None:
         """What its supervisor does by now, and its trainer makes of it."""
-        run, job = known.run, known.run.plain.name
+        run = known.run
+        job = run.plain.name
         if self._leaving.get(job) is not departure:
             return  # something else has ended it meanwhile
         deaf = job in self._deaf
@@ -251,7 +254,8 @@ class FaultyCluster(SimPort):
             if step == Pressure.KILLED or (step == Pressure.TERMINATED and not deaf):
                 return self._ended(known, departure, self._checkpoint(run), 137)
             if step == Pressure.ASKED and not deaf:
-                self._soon(self._leave_s, partial(self._ended, known, departure, run.done_at(self.now_s), EXIT_STOPPED))
+                done = run.done_at(self.now_s)
+                self._soon(self._leave_s, partial(self._ended, known, departure, done, EXIT_STOPPED))
         due_s = departure.due()
         if due_s is not None and (deaf or self._leave_s >= departure.grace_s):
             self._later(due_s - self.now_s, partial(self._press, known, departure))
@@ -264,7 +268,8 @@ class FaultyCluster(SimPort):
 
     def _ended(self, known: KnownJob, departure: Departure, kept: float, code: int) -> None:
         """Its gang has ended: what its supervisor makes of that."""
-        run, job = known.run, known.run.plain.name
+        run = known.run
+        job = run.plain.name
         if self._leaving.get(job) is not departure:
             return
         torn = job in self._torn
