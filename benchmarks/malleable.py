@@ -2,12 +2,12 @@
 
     python benchmarks/malleable.py --traces FOLDER [--jobs 150] [--policies afs-l,max-min]
 
-"Malleability on three sites' logs" (arXiv 2602.17318) finds that 20 % malleable jobs bring most of what 100 % bring,
-and that waits fall by 73 to 99 % against rigid jobs. Here the question is put to our traces (those of `grid.py`, made
-comparable in the same way, on four nodes of eight GPUs of one type, asked for a fifth more than they can do): a part
-of the jobs, drawn by the seed, may run on half to twice the GPUs that it asked for, at n^0.9 times the speed on n times
-as many; restarts cost 30 s. Waits are until a job first runs; `rigid` is first come first served with backfilling, none
-elastic. Mean over `--seeds`.
+"Evaluating Malleable Job Scheduling" (arXiv 2602.17318) finds on three sites' logs that waits fall by 73 to 99 %
+against rigid jobs, and that gains stay substantial where only 20 % of the jobs are malleable. Here the question is put
+to our traces (those of `grid.py`, made comparable in the same way, on four nodes of eight GPUs of one type, asked for a
+fifth more than they can do): a part of the jobs, drawn by the seed, may run on half to twice the GPUs that it asked
+for, at n^0.9 times the speed on n times as many; restarts cost 30 s. Waits are until a job first runs; `rigid` is first
+come first served with backfilling, none elastic. Mean over `--seeds`.
 """
 
 from __future__ import annotations

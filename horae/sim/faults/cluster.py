@@ -7,8 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import floor
 
+from horae.elastic.protocol import EXIT_STOPPED, State
+from horae.elastic.supervisor.departure import Departure, Pressure
+from horae.elastic.supervisor.verdict import End, judge
 from horae.port import CheckpointMark, JobId, JobState, Observation, ObservedJob, TryLater
 from horae.sim.engine.port import KnownJob, SimPort
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
@@ -46,10 +50,11 @@ class FaultyCluster(SimPort):
         self._lost: set[JobId] = set()
         self._failed: set[JobId] = set()
         self._torn: set[JobId] = set()  #: jobs whose next checkpoint will be none
-        self._deaf: set[JobId] = set()  #: jobs that do not hear when they are asked to leave
+        self._deaf: set[JobId] = set()  #: jobs that hear nothing but SIGKILL
         self._forgetful, self._trusting = forgetful, trusting
         self._later, self._spawn_s, self._leave_s = later, spawn_s, leave_s
-        self._leaving: set[JobId] = set()
+        self._leaving: dict[JobId, Departure] = {}  #: as their supervisors have it
+        self._failures: Counter[JobId] = Counter()  #: and count
         self._unreached: Counter[NodeName] = Counter()  #: GPUs of workers that ran on nodes as these were lost
         self._left: Counter[NodeName] = Counter()  #: GPUs that such workers hold still where the node is back
 
@@ -157,7 +162,8 @@ class FaultyCluster(SimPort):
         self._world.stop(run, self.now_s)
         self._held.subtract(run.last)
         self._change(known)
-        self._leaving.discard(job)
+        self._leaving.pop(job, None)
+        self._deaf.discard(job)
         whole = came_with if job in self._torn else kept
         self._torn.discard(job)
         run.done = kept if self._trusting else whole
@@ -228,22 +234,61 @@ class FaultyCluster(SimPort):
 
     def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
         known = self._job(job)
-        if not known.run.allocation or job in self._leaving:
+        if not known.run.allocation:
             return
-        done, epoch, deaf = known.run.done_at(self.now_s), known.epoch, job in self._deaf
-        self._deaf.discard(job)
-
-        def left() -> None:
-            if known.run.allocation and known.epoch == epoch:  # nothing else has ended it meanwhile
-                self._leave(known, self._checkpoint(known.run) if deaf else done)
-                known.stopped = True
-
-        takes_s = grace_s if deaf else self._leave_s
-        if not takes_s:
-            left()
+        if job in self._leaving:
+            self._leaving[job].ask(self.now_s, grace_s)
             return
-        self._leaving.add(job)
-        self._later(takes_s, left)
+        departure = self._leaving[job] = Departure(grace_s)
+        departure.ask(self.now_s)
+        self._press(known, departure)
+
+    def _press(self, known: KnownJob, departure: Departure) -> None:
+        """What its supervisor does by now, and its trainer makes of it."""
+        run = known.run
+        job = run.plain.name
+        if self._leaving.get(job) is not departure:
+            return  # something else has ended it meanwhile
+        deaf = job in self._deaf
+        for step in departure.press(self.now_s, failed=False):
+            if step == Pressure.KILLED or (step == Pressure.TERMINATED and not deaf):
+                return self._ended(known, departure, self._checkpoint(run), 137)
+            if step == Pressure.ASKED and not deaf:
+                done = run.done_at(self.now_s)
+                self._soon(self._leave_s, partial(self._ended, known, departure, done, EXIT_STOPPED))
+        due_s = departure.due()
+        if due_s is not None and (deaf or self._leave_s >= departure.grace_s):
+            self._later(due_s - self.now_s, partial(self._press, known, departure))
+
+    def _soon(self, by_s: Seconds, deed: Callable[[], None]) -> None:
+        if by_s:
+            self._later(by_s, deed)
+        else:
+            deed()
+
+    def _ended(self, known: KnownJob, departure: Departure, kept: float, code: int) -> None:
+        """Its gang has ended: what its supervisor makes of that."""
+        run = known.run
+        job = run.plain.name
+        if self._leaving.get(job) is not departure:
+            return
+        torn = job in self._torn
+        self._leave(known, kept)
+        ending = judge(
+            End(
+                code,
+                stop=True,
+                killed=departure.overdue,
+                complete=run.done > 0 or not torn,
+                failures=self._failures[job],
+                retries=self.specs[job].retries,
+            )
+        )
+        self._failures[job] += ending.failure
+        known.stopped = ending.state == State.STOPPED
+        if not known.stopped:
+            self._failed.add(job)
+            super().cancel(job)
 
     def _closed(self, allocation: Allocation) -> None:
         if gone := self._gone(allocation):

@@ -8,6 +8,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
+from horae.config import Guards, Probes
 from horae.sim.engine.arbiter import config_of
 from horae.sim.engine.asking import AskedPolicy, Settings
 from horae.sim.engine.simulation import Simulated, cost_of, left_out, rows_of
@@ -55,6 +56,7 @@ class FaultyRun:
     restarts_s: tuple[Seconds, Seconds] = RESTARTS_S
     spawn_s: Seconds = 0.0  #: how long jobs take to come to run, and to leave
     leave_s: Seconds = 0.0
+    guarded: bool = False  #: with the guards and probes of a site that sets none, not with the least alone
 
     def _jobs(self, speeds: Throughput) -> tuple[Sequence[SimulatedJob], LeftOut]:
         unplayable: LeftOut = {}
@@ -81,6 +83,8 @@ class FaultyRun:
         jobs, unplayable = self._jobs(speeds)
         asked, world = AskedPolicy(self.settings, speeds), SimulatedWorld(speeds, cost_of(self.settings))
         config = config_of(self.settings, self.rounds, MIN_RUN_S)
+        if self.guarded:
+            config = config.model_copy(update={"guards": Guards(), "probes": Probes()})
         arrivals = sorted(jobs, key=lambda run: run.plain.order)
         days = BadDays(
             asked, world, arrivals, schedule, self.broken, config, self.restarts_s, self.spawn_s, self.leave_s

@@ -86,14 +86,16 @@ class Invariants:
     def gets_on(self, runs: Iterable[SimulatedJob], rounds: int, happened: int, now_s: Seconds) -> None:
         """After each event: the arbiter does not go round for nothing. `happened`: faults and arrivals so far."""
         was = self._milestone
-        if rounds - was.rounds < ROUNDS and self._starts - was.starts < STARTS:
+        starts, passed = self._starts - was.starts, rounds - was.rounds
+        if passed < ROUNDS and starts < STARTS:
             return
-        now = Milestone(now_s, rounds, self._starts, happened, fsum(run.done_at(now_s) for run in runs))
-        self._milestone = now
-        calm = now.happened == was.happened and self._free_s < was.at_s
-        restless = now.starts - was.starts >= STARTS or now_s - was.at_s < ROUNDS
-        if calm and restless and abs(now.done - was.done) <= ROUNDING * now.done:
-            text = f"{now.starts - was.starts} starts in {now.rounds - was.rounds} rounds, and nothing is done"
+        done = fsum(run.done_at(now_s) for run in runs)
+        self._milestone = Milestone(now_s, rounds, self._starts, happened, done)
+        if happened != was.happened or self._free_s >= was.at_s:
+            return
+        restless = starts >= STARTS or now_s - was.at_s < ROUNDS
+        if restless and abs(done - was.done) <= ROUNDING * done:
+            text = f"{starts} starts in {passed} rounds, and nothing is done"
             raise InvariantBroken("progress", now_s, self._started, text)
 
     def hindered(self, now_s: Seconds) -> None:

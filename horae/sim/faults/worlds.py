@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -152,7 +152,8 @@ def world(seed: int) -> FaultyWorld:
     )
     until_s = trace.jobs[-1].submitted + 2 * length_s
     nodes = [node.name for node in cluster.nodes]
-    return FaultyWorld(run, _schedule(chance, seed, until_s, gap_s, nodes, kind.lasts_s))
+    schedule = _schedule(chance, seed, until_s, gap_s, nodes, kind.lasts_s)
+    return FaultyWorld(replace(run, guarded=chance.random() < 0.3), schedule)
 
 
 def _trace(chance: Random, jobs: int, length_s: Seconds, room: int) -> Trace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,35 @@ def test_a_job_that_leaves_holds_its_gpus_until_it_has_left() -> None:
     (shown,) = port.observe().jobs
     assert (by_s, shown.state, dict(shown.allocation), run.done) == (5.0, JobState.STOPPED, {}, done)
     assert shown.checkpoint == CheckpointMark(1, done, 62.0)
+
+
+def test_what_becomes_of_a_job_that_is_asked_to_leave_says_its_supervisor() -> None:
+    """One that hears nothing is killed when its grace and two seconds more are over; one that has no checkpoint to
+    start from, stop after stop, is failed for good."""
+    later: list[Any] = []
+    (node,) = (nodes := cluster_of("v100:1x4")).nodes
+    world = SimulatedWorld(Throughput(nodes), constant(0.0))
+    port = FaultyCluster(world, nodes, lambda by_s, deed: later.append((by_s, deed)))
+    both = Trace((TraceJob("deaf", 0.0, 2, 1e6), TraceJob("torn", 0.0, 2, 1e6)))
+    for run in runs(both, Workload(nodes, Throughput(nodes), {}), None):
+        world.jobs[run.plain.name] = run
+        port.submit(run.plain.name, JobSpec(run.plain.name, ("train",), run.plain.gpus, retries=2))
+
+    def ended(job: str, epoch: int, harm: Callable[[], None]) -> JobState:
+        port.start(job, {node.name: 2}, epoch)
+        harm()
+        port.now_s += 10.0
+        port.checkpoint_and_stop(job, 30.0)
+        while later:
+            by_s, deed = later.pop()
+            port.now_s += by_s
+            deed()
+        return {shown.id: shown.state for shown in port.observe().jobs}[job]
+
+    assert ended("deaf", 1, lambda: port.dies("deaf", "deaf")) is JobState.STOPPED
+    assert port.now_s == 42.0
+    ends = [ended("torn", epoch, lambda: port.tear("torn")) for epoch in (1, 2, 3)]
+    assert ends == [JobState.STOPPED, JobState.STOPPED, JobState.FAILED]
 
 
 def test_a_job_that_has_done_all_holds_its_gpus_until_it_has_left() -> None:
