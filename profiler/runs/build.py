@@ -115,13 +115,14 @@ def _counted(cast: Cast, numbers: dict[str, float]) -> Counted:
     told = numbers.get("iterations_per_epoch")
     if lead is None or lead.last_iteration is None:
         return Counted(per_epoch=told)
-    scope = "run" if lead.counts_run(numbers.get("iterations")) else lead.scope
+    of_run = numbers.get("counted_to", numbers.get("iterations"))  # beside the counter, before what stands elsewhere
+    scope = "run" if lead.counts_run(of_run) else lead.scope
     unit = unit_of(lead, numbers)
     total = lead.total
     if scope == "epoch" and total is not None:
         told = total
     if scope == "run" and total is None:
-        total = numbers.get("iterations")
+        total = of_run
     per_epoch = None if unit == "sample" else told
     return Counted(
         scope, unit, _first_iteration(cast, lead, scope), _last_iteration(lead, cast.summary), total, per_epoch

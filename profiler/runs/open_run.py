@@ -9,7 +9,7 @@ from profiler.rules.plan import Plan
 from profiler.runs.series import Series
 
 _FATAL = frozenset(FailureKind) - {FailureKind.NAN_LOSS}
-_TOTALS = frozenset(("iterations", "epochs"))
+_TOTALS = frozenset(("iterations", "counted_to", "epochs"))
 #: A total that rises as the run goes on is of what was done so far: `sane` tells none.
 RISING = float("inf")
 MAX_SERIES = 64  #: sorts of lines told apart in one run

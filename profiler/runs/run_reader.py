@@ -420,8 +420,9 @@ class Runs:
         if run.announced is None and run.early is not None:
             run.below = line - run.early[1]
         run.announced = (self.bounds.epoch, values["iteration"], line)
-        for what in {"iterations", "iterations_per_epoch"} & values.keys():
-            self.bounds.stretch(line).facts.numbers[what] = values[what]
+        beside = {"iterations": "counted_to", "iterations_per_epoch": "iterations_per_epoch"}
+        for what in beside.keys() & values.keys():
+            self.bounds.stretch(line).facts.numbers[beside[what]] = values[what]
 
     def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
         """What a run says of itself."""
