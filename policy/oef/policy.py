@@ -30,7 +30,7 @@ from policy.model import (
 )
 from policy.never import Could
 from policy.oef.envy_free import cooperative
-from policy.oef.kinds import MOST, Kind, kinds_of, largest_demand, smallest, users_of
+from policy.oef.kinds import MOST, Kind, kinds_of, largest_demand, usable, users_of
 from policy.oef.rounding import Account, fullest, opened, whole
 from policy.oef.shares import Shares, non_cooperative
 from policy.parts import reasons
@@ -74,7 +74,8 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     turn.keep(placer, jobs)
     account = Account.of(snapshot.state)
     deviation = account.charged(snapshot, options["quantum"], gpus) if account else {}
-    real = whole(ideal, deviation, gpus, smallest(kinds), largest_demand(kinds))
+    sums = usable(kinds, gpus, {min(of, key=_starved).name for of in _by_tenant(kinds).values()})
+    real = whole(ideal, deviation, gpus, sums, largest_demand(kinds))
     picks = _pick(kinds, shares, real, context)
     _place(placer, picks, sorted(jobs, key=_starved), could)
     allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
@@ -85,7 +86,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
             jobs, allocation, shares, ideal, deviation, real, placer, context, max(gpus.values(), default=0)
         ),
         state={
-            **opened(snapshot, _owed(ideal, real, picks, kinds), deviation, {j.name: j.tenant for j in jobs}).plain(),
+            **opened(snapshot, _owed(ideal, sums), deviation, {j.name: j.tenant for j in jobs}).plain(),
             **turn.plain(allocation),
         },
         solver=answer.solver,
@@ -121,6 +122,13 @@ def _job_shares(kinds: Sequence[Kind], answer: Shares, types: Sequence[GpuType])
 def _clean(x: float) -> float:
     """Nine digits: beyond them is the solver's noise. (Of what a share is worth: a light tenant's may be 1e-6 GPUs.)"""
     return float(f"{x:.9g}")
+
+
+def _by_tenant(kinds: Sequence[Kind]) -> dict[str, list[Job]]:
+    out: dict[str, list[Job]] = {}
+    for kind in kinds:
+        out.setdefault(kind.tenant, []).extend(kind.jobs)
+    return out
 
 
 def _starved(job: Job) -> tuple[float, float, str]:
@@ -206,28 +214,10 @@ def _span(job: Job, gpus: dict[GpuType, Gpus], left: dict[GpuType, int], context
 
 
 def _owed(
-    ideal: Mapping[str, Mapping[GpuType, float]],
-    real: Mapping[str, Mapping[GpuType, int]],
-    picks: Sequence[_Pick],
-    kinds: Sequence[Kind],
+    ideal: Mapping[str, Mapping[GpuType, float]], sums: Mapping[str, Mapping[GpuType, tuple[int, int]]]
 ) -> dict[str, dict[GpuType, float]]:
-    """What the account is to count as each tenant's share: without what its gangs leave over of its whole GPUs (in
-    §4.3 the account goes by those), unless one of them waits for more: else others would make it good."""
-    widest: dict[str, Gpus] = {}
-    for kind in kinds:
-        for job in kind.jobs:
-            widest[kind.tenant] = max(widest.get(kind.tenant, 0), job.gpus.above(0) or 1)
-    left = {tenant: dict(by_type) for tenant, by_type in real.items()}
-    for job, gpus in picks:
-        for t, n in gpus.items():
-            left[job.tenant][t] -= n
-    owed: dict[str, dict[GpuType, float]] = {}
-    for tenant, row in ideal.items():
-        owed[tenant] = dict(row)
-        for t, n in left[tenant].items():
-            if t in row and widest[tenant] <= real[tenant][t]:
-                owed[tenant][t] -= n
-    return owed
+    """What the account is to count as each tenant's share: not of types of which no gang of its can use any."""
+    return {tenant: {t: x for t, x in row.items() if sums[tenant][t][0] > 1} for tenant, row in ideal.items()}
 
 
 def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job], could: Could) -> None:
