@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policy.model import GpuType, JobName, Seconds, Snapshot
 
@@ -22,6 +23,8 @@ SOME = 1e-6
 #: So many steps of its gangs up and down a row may go in an exchange, of none that is wider.
 STEPS, WIDEST = 4, 128
 Table = Mapping[str, Mapping[GpuType, float]]
+#: Row -> type -> how many GPUs its gangs can use together, and with the one whose turn it is, as bits.
+Usable = Mapping[str, Mapping[GpuType, tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,10 @@ class Account:
         }
 
     def charged(
-        self, snapshot: Snapshot, quantum_s: Seconds, most: Mapping[GpuType, int]
+        self,
+        snapshot: Snapshot,
+        quantum_s: Seconds,
+        most: Mapping[GpuType, int],
     ) -> dict[str, dict[str, float]]:
         """The deviations now, after what was served since `at_s`.
 
@@ -86,7 +92,12 @@ class Account:
         return out
 
 
-def opened(snapshot: Snapshot, ideal: Table, deviation: Table, row_of: Mapping[JobName, str]) -> Account:
+def opened(
+    snapshot: Snapshot,
+    ideal: Table,
+    deviation: Table,
+    row_of: Mapping[JobName, str],
+) -> Account:
     """The account of the round that begins with this snapshot. Rows without an ideal are forgotten."""
     attained = {j.name: dict(j.attained) for j in snapshot.jobs if j.attained}
     kept = {row: deviation.get(row, {}) for row in ideal}
@@ -97,7 +108,7 @@ def whole(
     ideal: Table,
     deviation: Table,
     gpus: Mapping[GpuType, int],
-    usable: Mapping[str, Mapping[GpuType, tuple[int, int]]],
+    usable: Usable,
     largest: Mapping[str, float],
 ) -> dict[str, dict[GpuType, int]]:
     """Whole GPUs by row and type for one round: real = round(ideal + deviation), never more than there are.
@@ -139,25 +150,39 @@ def _always(
     gpu_type: GpuType,
     there: int,
     ideal: Table,
-    usable: Mapping[str, Mapping[GpuType, tuple[int, int]]],
+    usable: Usable,
     largest: Mapping[str, float],
 ) -> dict[str, int]:
     """Whose share of a type is all that it can use, where that leaves room for the smallest gang of everybody else."""
-    share = {r: of.get(gpu_type, 0.0) for r, of in ideal.items()}
-    full = {r: round(largest[r]) for r, x in share.items() if SOME < x >= largest[r] - SOME}
-    full = {r: n for r, n in full.items() if usable[r][gpu_type][0] >> n & 1}
-    others = (_next(usable[r][gpu_type][0], 0) or 0 for r, x in share.items() if x > SOME and r not in full)
-    return full if there - sum(full.values()) >= max(others, default=0) else {}
+    full: dict[str, int] = {}
+    widest = 0
+    for row, of in ideal.items():
+        share = of.get(gpu_type, 0.0)
+        if share <= SOME:
+            continue
+        sums, _ = usable[row][gpu_type]
+        if share >= largest[row] - SOME and sums >> round(largest[row]) & 1:
+            full[row] = round(largest[row])
+        else:
+            widest = max(widest, _next(sums, 0) or 0)
+    left = there - sum(full.values())
+    return full if left >= widest else {}
 
 
 def _in_turn(usable: tuple[int, int], want: float) -> int:
     """The sums to round to: those with the gang whose turn it is, where it has room in the nearest of all."""
     sums, with_first = usable
-    return with_first | 1 if with_first and (_next(with_first, 0) or 0) <= _nearest(sums, want) else sums
+    least = _next(with_first, 0)
+    if least is None or least > _nearest(sums, want):
+        return sums
+    return with_first | 1
 
 
 def _of_type(
-    want: Mapping[str, float], rounds: Mapping[str, float], there: int, sums: Mapping[str, int]
+    want: Mapping[str, float],
+    rounds: Mapping[str, float],
+    there: int,
+    sums: Mapping[str, int],
 ) -> dict[str, int]:
     """Whole GPUs by row of `there` of one type."""
     real = {r: _nearest(sums[r], w) for r, w in want.items()}
@@ -180,34 +205,54 @@ def _of_type(
     return real
 
 
-def _exchanged(real: dict[str, int], want: Mapping[str, float], there: int, sums: Mapping[str, int]) -> dict[str, int]:
+def _exchanged(
+    real: dict[str, int],
+    want: Mapping[str, float],
+    there: int,
+    sums: Mapping[str, int],
+) -> dict[str, int]:
     """`real`, or what is nearer to what is wanted (in squares, which bounds every debt): some rows a few steps of
     their gangs higher, others lower. One step at a time does not see that 4 and 4 are better than 5 and 2."""
     steps = {r: _steps(sums[r], n) for r, n in real.items()}
     if all(max(of) - min(of) < len(of) for of in steps.values()):  # single GPUs, of which each went to the best
         return real
-    widest = 2 * max(max(map(abs, of)) for of in steps.values())
-    spare = there - sum(real.values())
-    # How much dearer, by how many GPUs the rows so far take more than in `real` (from -widest to widest).
-    best = np.full(2 * widest + 1, np.inf)
-    best[widest] = 0.0
+    widest = max(max(map(abs, of)) for of in steps.values())
+    window = 2 * widest
+    # How much dearer, by how many GPUs the rows so far take more than in `real`: from -window to window.
+    dearer = np.full(2 * window + 1, np.inf)
+    dearer[window] = 0.0
     chosen = []
-    for r, of in steps.items():
-        costs = np.full((len(of), len(best)), np.inf)
+    for row, of in steps.items():
+        costs = np.full((len(of), len(dearer)), np.inf)
         for i, add in enumerate(of):
-            dearer = add * (2 * real[r] + add - 2 * want[r])
-            to, come = slice(max(add, 0), len(best) + min(add, 0)), slice(max(-add, 0), len(best) - max(add, 0))
-            costs[i, to] = best[come] + round(dearer, 9)
-        chosen.append(costs.argmin(axis=0).astype(np.int8))
-        best = costs.min(axis=0)
-    at = int(best[: widest + min(spare, widest) + 1].argmin())
-    if best[at] > -1e-6:
+            step = add * (2 * real[row] + add - 2 * want[row])
+            costs[i] = _shifted(dearer, add) + round(step, 9)
+        best = costs.argmin(axis=0)
+        chosen.append(best.astype(np.int8))
+        dearer = costs.min(axis=0)
+    spare = there - sum(real.values())
+    most = window + min(spare, window)
+    at = int(dearer[: most + 1].argmin())
+    if dearer[at] > -1e-6:
         return real
     out = {}
-    for (r, of), choice in zip(reversed(steps.items()), reversed(chosen), strict=True):
-        add = of[int(choice[at])]
-        out[r] = real[r] + add
+    for row, choice in zip(reversed(steps), reversed(chosen), strict=True):
+        number = int(choice[at])
+        add = steps[row][number]
+        out[row] = real[row] + add
         at -= add
+    return out
+
+
+def _shifted(values: NDArray[np.float64], by: int) -> NDArray[np.float64]:
+    """Each value so many places on, what is beyond the ends being lost."""
+    out = np.full(len(values), np.inf)
+    if by > 0:
+        out[by:] = values[:-by]
+    elif by < 0:
+        out[:by] = values[-by:]
+    else:
+        out[:] = values
     return out
 
 
@@ -237,7 +282,11 @@ def _next(sums: int, above: int) -> int | None:
     return above + (larger & -larger).bit_length() if larger else None
 
 
-def fullest(sizes: Sequence[int], room: int, turn: bool = False) -> list[int]:
+def fullest(
+    sizes: Sequence[int],
+    room: int,
+    turn: bool = False,
+) -> list[int]:
     """Which gangs of these sizes leave least of `room` GPUs idle; of sets that leave as little, the one with the
     earlier gangs. `turn`: the first that fits is one of them whatever it leaves."""
     able = [i for i, size in enumerate(sizes) if size <= room]
