@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
 from policy.contract import Context
-from policy.model import Gpus, GpuType, Job, Snapshot
+from policy.model import GpuRange, Gpus, GpuType, Job, JobName, Snapshot
 from policy.oef.shares import Matrix, Users
 from policy.parts.fair_shares import fair_shares
 
@@ -28,7 +30,11 @@ class Kind:
     row: tuple[float, ...]  #: speed-up by type
 
 
-def kinds_of(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) -> list[Kind]:
+def kinds_of(
+    jobs: Sequence[Job],
+    types: Sequence[GpuType],
+    context: Context,
+) -> list[Kind]:
     found: dict[tuple[str, tuple[float, ...]], list[Job]] = {}
     for job in sorted(jobs, key=lambda j: j.order):
         row = tuple(context.speeds.speedup(job, t) for t in types)
@@ -37,7 +43,12 @@ def kinds_of(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) ->
     return [Kind(tenant, tuple(of), row) for (tenant, row), of in sorted(found.items())]
 
 
-def users_of(snapshot: Snapshot, kinds: Sequence[Kind], gpus: Mapping[GpuType, int], capped: bool) -> Users:
+def users_of(
+    snapshot: Snapshot,
+    kinds: Sequence[Kind],
+    gpus: Mapping[GpuType, int],
+    capped: bool,
+) -> Users:
     """A tenant's weight and limit are divided among its job types equally (§4.2.4), but none has more than it can use
     of its tenant's part of all GPUs: what is over is its other types', not everybody's."""
     speed = np.array([k.row for k in kinds], dtype=np.float64).reshape(len(kinds), len(gpus))
@@ -85,14 +96,40 @@ def most_of(kind: Kind) -> float:
     return most
 
 
-def smallest(kinds: Sequence[Kind]) -> dict[str, Gpus]:
-    """The smallest gang of each tenant; the paper's min over its jobs' demands."""
-    out: dict[str, Gpus] = {}
+def usable(
+    kinds: Sequence[Kind],
+    gpus: Mapping[GpuType, int],
+    first: Collection[JobName],
+) -> dict[str, dict[GpuType, tuple[int, int]]]:
+    """By tenant and type: how many GPUs its gangs can use together, and how many where one of `first` is among them;
+    the n-th bit set for n of them."""
+    out: dict[str, dict[GpuType, tuple[int, int]]] = {}
     for kind in kinds:
-        for job in kind.jobs:
-            least = job.gpus.above(0) or 1
-            out[kind.tenant] = min(out.get(kind.tenant, least), least)
+        of_tenant = out.setdefault(kind.tenant, dict.fromkeys(gpus, (1, 0)))
+        for t, speedup in zip(gpus, kind.row, strict=True):
+            sums, with_first = of_tenant[t]
+            for job in kind.jobs if speedup > 0 else ():
+                more = _plus(sums, job.gpus, gpus[t])
+                with_first |= more if job.name in first else _plus(with_first, job.gpus, gpus[t])
+                sums |= more
+            of_tenant[t] = sums, with_first
     return out
+
+
+def _plus(
+    sums: int,
+    gang: GpuRange,
+    most: Gpus,
+) -> int:
+    """Each of these sums with each size of a gang, up to `most`."""
+    sizes = gang.allowed or (gang.min,)
+    more = reduce(or_, (sums << size for size in sizes if size <= most), 0)
+    count = 1 if gang.allowed else min(most if gang.max is None else gang.max, most) - gang.min + 1
+    done = 1
+    while done < count:
+        more |= more << min(done, count - done)
+        done *= 2
+    return more & (1 << most + 1) - 1
 
 
 def largest_demand(kinds: Sequence[Kind]) -> dict[str, float]:

@@ -30,8 +30,8 @@ from policy.model import (
 )
 from policy.never import Could
 from policy.oef.envy_free import cooperative
-from policy.oef.kinds import MOST, Kind, kinds_of, largest_demand, smallest, users_of
-from policy.oef.rounding import Account, fullest, opened, whole
+from policy.oef.kinds import MOST, Kind, kinds_of, largest_demand, usable, users_of
+from policy.oef.rounding import Account, Table, Usable, fullest, opened, whole
 from policy.oef.shares import Shares, non_cooperative
 from policy.parts import reasons
 from policy.parts.solver import Backend
@@ -41,11 +41,19 @@ from policy.places.placement import Placer
 from policy.throughput import NOISE
 
 
-def decide_non_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+def decide_non_cooperative(
+    snapshot: Snapshot,
+    options: Mapping[str, Any],
+    context: Context,
+) -> Proposal:
     return _decide(snapshot, options, context, non_cooperative)
 
 
-def decide_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+def decide_cooperative(
+    snapshot: Snapshot,
+    options: Mapping[str, Any],
+    context: Context,
+) -> Proposal:
     return _decide(snapshot, options, context, cooperative)
 
 
@@ -53,7 +61,12 @@ def decide_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: 
 _Pick = tuple[Job, dict[GpuType, Gpus]]
 
 
-def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, solve: Callable[..., Shares]) -> Proposal:
+def _decide(
+    snapshot: Snapshot,
+    options: Mapping[str, Any],
+    context: Context,
+    solve: Callable[..., Shares],
+) -> Proposal:
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
     gpus = {t: placer.free(t) for t in types}
@@ -74,7 +87,8 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     turn.keep(placer, jobs)
     account = Account.of(snapshot.state)
     deviation = account.charged(snapshot, options["quantum"], gpus) if account else {}
-    real = whole(ideal, deviation, gpus, smallest(kinds), largest_demand(kinds))
+    sums = usable(kinds, gpus, _in_turn(kinds))
+    real = whole(ideal, deviation, gpus, sums, largest_demand(kinds))
     picks = _pick(kinds, shares, real, context)
     _place(placer, picks, sorted(jobs, key=_starved), could)
     allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
@@ -85,7 +99,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
             jobs, allocation, shares, ideal, deviation, real, placer, context, max(gpus.values(), default=0)
         ),
         state={
-            **opened(snapshot, _owed(ideal, real, picks, kinds), deviation, {j.name: j.tenant for j in jobs}).plain(),
+            **opened(snapshot, _owed(ideal, sums), deviation, {j.name: j.tenant for j in jobs}).plain(),
             **turn.plain(allocation),
         },
         solver=answer.solver,
@@ -93,13 +107,21 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     )
 
 
-def _with_a_part(jobs: Sequence[Job], placer: Placer, could: Could) -> list[Job]:
+def _with_a_part(
+    jobs: Sequence[Job],
+    placer: Placer,
+    could: Could,
+) -> list[Job]:
     """Without those whose share would be lost: their gangs fit no nodes, or not into their tenant's limit, under which
     they may keep what they hold."""
     return [job for job in jobs if could(job) or (job.held > 0 and placer.possible(job, job.gpus.min))]
 
 
-def _job_shares(kinds: Sequence[Kind], answer: Shares, types: Sequence[GpuType]) -> dict[JobName, Share]:
+def _job_shares(
+    kinds: Sequence[Kind],
+    answer: Shares,
+    types: Sequence[GpuType],
+) -> dict[JobName, Share]:
     """A job type's share among its jobs: equally, but none above what it can use."""
     out: dict[JobName, Share] = {}
     for kind, row in zip(kinds, answer.x, strict=True):
@@ -121,6 +143,16 @@ def _job_shares(kinds: Sequence[Kind], answer: Shares, types: Sequence[GpuType])
 def _clean(x: float) -> float:
     """Nine digits: beyond them is the solver's noise. (Of what a share is worth: a light tenant's may be 1e-6 GPUs.)"""
     return float(f"{x:.9g}")
+
+
+def _in_turn(kinds: Sequence[Kind]) -> set[JobName]:
+    """Of each tenant the longest-starved job."""
+    first: dict[str, Job] = {}
+    for kind in kinds:
+        before = first.get(kind.tenant)
+        others = (before, *kind.jobs) if before else kind.jobs
+        first[kind.tenant] = min(others, key=_starved)
+    return {job.name for job in first.values()}
 
 
 def _starved(job: Job) -> tuple[float, float, str]:
@@ -190,7 +222,12 @@ def _gangs(
     return out
 
 
-def _span(job: Job, gpus: dict[GpuType, Gpus], left: dict[GpuType, int], context: Context) -> None:
+def _span(
+    job: Job,
+    gpus: dict[GpuType, Gpus],
+    left: dict[GpuType, int],
+    context: Context,
+) -> None:
     """Add GPUs of other types to a job's pick, where its rate at best placement does not drop."""
 
     def rate(by_type: Mapping[GpuType, Gpus]) -> float:
@@ -205,32 +242,24 @@ def _span(job: Job, gpus: dict[GpuType, Gpus], left: dict[GpuType, int], context
             left[t] -= extra
 
 
-def _owed(
-    ideal: Mapping[str, Mapping[GpuType, float]],
-    real: Mapping[str, Mapping[GpuType, int]],
-    picks: Sequence[_Pick],
-    kinds: Sequence[Kind],
-) -> dict[str, dict[GpuType, float]]:
-    """What the account is to count as each tenant's share: without what its gangs leave over of its whole GPUs (in
-    §4.3 the account goes by those), unless one of them waits for more: else others would make it good."""
-    widest: dict[str, Gpus] = {}
-    for kind in kinds:
-        for job in kind.jobs:
-            widest[kind.tenant] = max(widest.get(kind.tenant, 0), job.gpus.above(0) or 1)
-    left = {tenant: dict(by_type) for tenant, by_type in real.items()}
-    for job, gpus in picks:
-        for t, n in gpus.items():
-            left[job.tenant][t] -= n
+def _owed(ideal: Table, sums: Usable) -> dict[str, dict[GpuType, float]]:
+    """What the account is to count as each tenant's share: not of types of which no gang of its can use any."""
     owed: dict[str, dict[GpuType, float]] = {}
     for tenant, row in ideal.items():
-        owed[tenant] = dict(row)
-        for t, n in left[tenant].items():
-            if t in row and widest[tenant] <= real[tenant][t]:
-                owed[tenant][t] -= n
+        mine = owed[tenant] = {}
+        for t, share in row.items():
+            can, _ = sums[tenant][t]
+            if can > 1:
+                mine[t] = share
     return owed
 
 
-def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job], could: Could) -> None:
+def _place(
+    placer: Placer,
+    picks: Sequence[_Pick],
+    starved: Sequence[Job],
+    could: Could,
+) -> None:
     """Place the picks, jobs with more workers first; then waiting jobs take what is left over, then jobs grow, or move
     to idle GPUs on which they are faster. A job that could not start anew (its nodes drain) has no part in the shares,
     and keeps what the picks leave it."""
@@ -277,7 +306,11 @@ def _onto_faster(placer: Placer, jobs: Sequence[Job]) -> bool:
     return moved
 
 
-def _spanning(placer: Placer, job: Job, gpus: Mapping[GpuType, Gpus]) -> bool:
+def _spanning(
+    placer: Placer,
+    job: Job,
+    gpus: Mapping[GpuType, Gpus],
+) -> bool:
     """Take a pick of several types; False if the cluster cannot carry it out."""
     places = [placer.best(job, n, t) for t, n in gpus.items()]
     if not all(places):
@@ -289,7 +322,12 @@ def _spanning(placer: Placer, job: Job, gpus: Mapping[GpuType, Gpus]) -> bool:
     return True
 
 
-def _largest(placer: Placer, job: Job, gpus: Gpus, gpu_type: GpuType | None) -> None:
+def _largest(
+    placer: Placer,
+    job: Job,
+    gpus: Gpus,
+    gpu_type: GpuType | None,
+) -> None:
     """Take the largest feasible gang up to `gpus` that has a place; none if there is none."""
     while gpus > 0:
         found = placer.best(job, gpus, gpu_type)
@@ -299,7 +337,11 @@ def _largest(placer: Placer, job: Job, gpus: Gpus, gpu_type: GpuType | None) -> 
         gpus = job.gpus.at_most(gpus - 1)
 
 
-def _stand(snapshot: Snapshot, placer: Placer, answer: Shares) -> Proposal:
+def _stand(
+    snapshot: Snapshot,
+    placer: Placer,
+    answer: Shares,
+) -> Proposal:
     """No shares in time: who holds keeps, and the rest goes to whoever can use it, longest-starved first."""
     for job in sorted(snapshot.jobs, key=lambda j: j.order):
         stay = placer.keep(job)
@@ -315,7 +357,9 @@ def _stand(snapshot: Snapshot, placer: Placer, answer: Shares) -> Proposal:
 
 
 def _ideal(
-    kinds: Iterable[Kind], shares: Mapping[JobName, Share], types: Sequence[GpuType]
+    kinds: Iterable[Kind],
+    shares: Mapping[JobName, Share],
+    types: Sequence[GpuType],
 ) -> dict[str, dict[GpuType, float]]:
     """By tenant: GPUs of each type, the shares of its jobs together."""
     out: dict[str, dict[GpuType, float]] = {}
@@ -331,8 +375,8 @@ def _reasons(
     jobs: Sequence[Job],
     allocation: Mapping[JobName, Allocation],
     shares: Mapping[JobName, Share],
-    ideal: Mapping[str, Mapping[GpuType, float]],
-    deviation: Mapping[str, Mapping[GpuType, float]],
+    ideal: Table,
+    deviation: Table,
     real: Mapping[str, Mapping[GpuType, int]],
     placer: Placer,
     context: Context,
@@ -364,7 +408,12 @@ def _reasons(
     return out
 
 
-def _waits_for(job: Job, mine: Share, got: bool, widest: Gpus) -> str:
+def _waits_for(
+    job: Job,
+    mine: Share,
+    got: bool,
+    widest: Gpus,
+) -> str:
     least, entitled = job.gpus.min, _say(mine)
     if least > widest:
         return f"no GPU type has {reasons.gpus(least)}: it waits for so many that all others leave over"

@@ -13,9 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from policy.model import GpuType, JobName, Seconds, Snapshot
 
+#: GPUs that are none.
+SOME = 1e-6
+#: So many steps of its gangs up and down a row may go in an exchange, of none that is wider.
+STEPS, WIDEST = 4, 128
 Table = Mapping[str, Mapping[GpuType, float]]
+#: Row -> type -> how many GPUs its gangs can use together, and with the one whose turn it is, as bits.
+Usable = Mapping[str, Mapping[GpuType, tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,10 @@ class Account:
         }
 
     def charged(
-        self, snapshot: Snapshot, quantum_s: Seconds, most: Mapping[GpuType, int]
+        self,
+        snapshot: Snapshot,
+        quantum_s: Seconds,
+        most: Mapping[GpuType, int],
     ) -> dict[str, dict[str, float]]:
         """The deviations now, after what was served since `at_s`.
 
@@ -80,7 +92,12 @@ class Account:
         return out
 
 
-def opened(snapshot: Snapshot, ideal: Table, deviation: Table, row_of: Mapping[JobName, str]) -> Account:
+def opened(
+    snapshot: Snapshot,
+    ideal: Table,
+    deviation: Table,
+    row_of: Mapping[JobName, str],
+) -> Account:
     """The account of the round that begins with this snapshot. Rows without an ideal are forgotten."""
     attained = {j.name: dict(j.attained) for j in snapshot.jobs if j.attained}
     kept = {row: deviation.get(row, {}) for row in ideal}
@@ -91,16 +108,19 @@ def whole(
     ideal: Table,
     deviation: Table,
     gpus: Mapping[GpuType, int],
-    smallest: Mapping[str, int],
+    usable: Usable,
     largest: Mapping[str, float],
 ) -> dict[str, dict[GpuType, int]]:
     """Whole GPUs by row and type for one round: real = round(ideal + deviation), never more than there are.
 
     ideal, deviation   row -> type -> GPUs
     gpus               type -> GPUs to give
-    smallest           row -> its smallest gang. Below it a row waits (0) and its deviation grows, so that it is served
-                       later (§4.3).
-    largest            row -> most GPUs it can use at all (inf: no limit): a debt beyond that is not asked for.
+    usable             row -> type -> how many its gangs can use together, and with the one whose turn it is, as bits.
+                       Rounding is to one of these: below its smallest gang a row waits (0) and its deviation grows, so
+                       that it is served later (§4.3), and so it does between two of them. What gangs left over of a
+                       number between would be lost, round for round, to a row of wide gangs.
+    largest            row -> most GPUs it can use at all (inf: no limit). Whose share that is has it in every round:
+                       no debt to it could be made good.
 
     Where rounding gives more than there are, those rounded up the most step back, of equals those who are owed the
     fewest rounds of their share; GPUs that stay over go to rows that are owed the most and could use them. Ties: by row
@@ -108,45 +128,165 @@ def whole(
     """
     out: dict[str, dict[GpuType, int]] = {row: {} for row in ideal}
     for t, there in gpus.items():
-        want, rounds = dict[str, float](), dict[str, float]()
+        want, rounds, sums = dict[str, float](), dict[str, float](), dict[str, int]()
+        always = _always(t, there, ideal, usable, largest)
         for r, of in ideal.items():
             share = of.get(t, 0.0)
             owed = deviation.get(r, {}).get(t, 0.0)
-            want[r] = min(share + owed, largest[r])
-            # What it could not even use beside its share is owed by nobody, but for one gang.
-            beside = max(largest[r] - share, 0.0) + smallest[r]
-            rounds[r] = min(owed, beside) / max(share, 1e-9)
-        for r, n in _of_type({r: w for r, w in want.items() if w > 0}, rounds, there, smallest).items():
+            wish = min(share + owed, largest[r])
+            if wish > 0 and r not in always:
+                want[r], sums[r] = wish, _in_turn(usable[r][t], wish)
+                # What it could not even use beside its share is owed by nobody, but for one gang.
+                beside = max(largest[r] - share, 0.0) + (_next(sums[r], 0) or 0)
+                rounds[r] = min(owed, beside) / max(share, 1e-9)
+        real = _of_type(want, rounds, there - sum(always.values()), sums)
+        for r, n in (real | always).items():
             if n:
                 out[r][t] = n
     return out
 
 
+def _always(
+    gpu_type: GpuType,
+    there: int,
+    ideal: Table,
+    usable: Usable,
+    largest: Mapping[str, float],
+) -> dict[str, int]:
+    """Whose share of a type is all that it can use, where that leaves room for the smallest gang of everybody else."""
+    full: dict[str, int] = {}
+    widest = 0
+    for row, of in ideal.items():
+        share = of.get(gpu_type, 0.0)
+        if share <= SOME:
+            continue
+        sums, _ = usable[row][gpu_type]
+        if share >= largest[row] - SOME and sums >> round(largest[row]) & 1:
+            full[row] = round(largest[row])
+        else:
+            widest = max(widest, _next(sums, 0) or 0)
+    left = there - sum(full.values())
+    return full if left >= widest else {}
+
+
+def _in_turn(usable: tuple[int, int], want: float) -> int:
+    """The sums to round to: those with the gang whose turn it is, where it has room in the nearest of all."""
+    sums, with_first = usable
+    least = _next(with_first, 0)
+    if least is None or least > _nearest(sums, want):
+        return sums
+    return with_first | 1
+
+
 def _of_type(
-    want: Mapping[str, float], rounds: Mapping[str, float], there: int, smallest: Mapping[str, int]
+    want: Mapping[str, float],
+    rounds: Mapping[str, float],
+    there: int,
+    sums: Mapping[str, int],
 ) -> dict[str, int]:
     """Whole GPUs by row of `there` of one type."""
-    real = {r: math.floor(w + 0.5 + 1e-9) for r, w in want.items()}
+    real = {r: _nearest(sums[r], w) for r, w in want.items()}
 
     def short(row: str) -> tuple[float, float, str]:
-        return round(want[row] - real[row], 9), rounds[row], row
+        """How far below what it wants it would be, half-way to its step back."""
+        return round(want[row] - (real[row] + _last(sums[row], real[row] - 1)) / 2, 9), rounds[row], row
 
     while sum(real.values()) > there:
         most = min((row for row in real if real[row]), key=short)
-        real[most] -= 1
-    real = {r: n if n >= smallest[r] else 0 for r, n in real.items()}
+        real[most] = _last(sums[most], real[most] - 1)
+    real = _exchanged(real, want, there, sums)
     while (left := there - sum(real.values())) > 0:
         owed = {r: want[r] - real[r] for r in real if want[r] - real[r] > 1e-9}
-        step = {r: 1 if real[r] else smallest[r] for r in owed}
-        fits = [r for r in owed if step[r] <= left]
-        if not fits:
+        more = {r: n for r in owed if (n := _next(sums[r], real[r])) is not None and n - real[r] <= left}
+        if not more:
             break
-        best = min(fits, key=lambda r: (-owed[r], r))
-        real[best] += step[best]
+        best = min(more, key=lambda r: (real[r] + more[r] - 2 * want[r], r))
+        real[best] = more[best]
     return real
 
 
-def fullest(sizes: Sequence[int], room: int, turn: bool = False) -> list[int]:
+def _exchanged(
+    real: dict[str, int],
+    want: Mapping[str, float],
+    there: int,
+    sums: Mapping[str, int],
+) -> dict[str, int]:
+    """`real`, or what is nearer to what is wanted (in squares, which bounds every debt): some rows a few steps of
+    their gangs higher, others lower. One step at a time does not see that 4 and 4 are better than 5 and 2."""
+    steps = {r: _steps(sums[r], n) for r, n in real.items()}
+    if all(max(of) - min(of) < len(of) for of in steps.values()):  # single GPUs, of which each went to the best
+        return real
+    widest = max(max(map(abs, of)) for of in steps.values())
+    window = 2 * widest
+    # How much dearer, by how many GPUs the rows so far take more than in `real`: from -window to window.
+    dearer = np.full(2 * window + 1, np.inf)
+    dearer[window] = 0.0
+    chosen = []
+    for row, of in steps.items():
+        costs = np.full((len(of), len(dearer)), np.inf)
+        for i, add in enumerate(of):
+            step = add * (2 * real[row] + add - 2 * want[row])
+            costs[i] = _shifted(dearer, add) + round(step, 9)
+        best = costs.argmin(axis=0)
+        chosen.append(best.astype(np.int8))
+        dearer = costs.min(axis=0)
+    spare = there - sum(real.values())
+    most = window + min(spare, window)
+    at = int(dearer[: most + 1].argmin())
+    if dearer[at] > -1e-6:
+        return real
+    out = {}
+    for row, choice in zip(reversed(steps), reversed(chosen), strict=True):
+        number = int(choice[at])
+        add = steps[row][number]
+        out[row] = real[row] + add
+        at -= add
+    return out
+
+
+def _shifted(values: NDArray[np.float64], by: int) -> NDArray[np.float64]:
+    """Each value so many places on, what is beyond the ends being lost."""
+    out = np.full(len(values), np.inf)
+    if by > 0:
+        out[by:] = values[:-by]
+    elif by < 0:
+        out[:by] = values[-by:]
+    else:
+        out[:] = values
+    return out
+
+
+def _steps(sums: int, at: int) -> list[int]:
+    """From one of these sums to itself, and to the next four on either side."""
+    out, below, above = [0], at, at
+    for _ in range(STEPS):
+        below = _last(sums, below - 1) if below > 0 else 0
+        above = _next(sums, above) or above
+        out += [below - at, above - at]
+    return [step for step in dict.fromkeys(out) if abs(step) <= WIDEST]
+
+
+def _nearest(sums: int, want: float) -> int:
+    """The one of these sums that is nearest, of two the larger."""
+    below = _last(sums, math.floor(want + 1e-9))
+    above = _next(sums, below)
+    return below if above is None or above - want > want - below + 2e-9 else above
+
+
+def _last(sums: int, most: int) -> int:
+    return (sums & (1 << most + 1) - 1).bit_length() - 1
+
+
+def _next(sums: int, above: int) -> int | None:
+    larger = sums >> above + 1
+    return above + (larger & -larger).bit_length() if larger else None
+
+
+def fullest(
+    sizes: Sequence[int],
+    room: int,
+    turn: bool = False,
+) -> list[int]:
     """Which gangs of these sizes leave least of `room` GPUs idle; of sets that leave as little, the one with the
     earlier gangs. `turn`: the first that fits is one of them whatever it leaves."""
     able = [i for i, size in enumerate(sizes) if size <= room]

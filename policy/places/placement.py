@@ -185,12 +185,19 @@ class Placer(Ledger):
         if cap is not None and size > cap and (anew or size != job.held or self.keep(job) is None):
             size = job.gpus.at_most(cap)
         while size and not self.possible(job, size):
-            if not anew and size == job.held and self.keep(job) is not None:
+            if not anew and size == job.held and self._runs_on(job):
                 return size
             size = job.gpus.at_most(min(size - 1, self._most(job)))
         if size == job.gpus.requested:
             self._requested.add(alike)
         return size or job.gpus.requested
+
+    def _runs_on(self, job: Job) -> bool:
+        """Whether it could hold on to what it holds, and does something there."""
+        stay = self.keep(job)
+        if stay is None:
+            return False
+        return not job.throughput or self.speeds.rate(job, stay) != 0.0
 
     def _most(self, job: Job) -> Gpus:
         """All GPUs of nodes that are up of the types that the job runs on."""

@@ -31,6 +31,13 @@ FOUND = {
     "where a job of unknown speed leaves GPUs that another could use, it stays": (
         ("odd-rates", 27112003, ("oef-noncooperative",)),
     ),
+    "what it held on GPUs on which it does nothing was the size it was to have, until it was stopped": (
+        ("odd-rates", 34110122, ("srtf", "srsf", "srtf-e", "srsf-e")),
+    ),
+    "who ran on what others left idle took its home once asked again": (
+        ("everything", 33110167, ("gandiva-fair", "lottery")),
+    ),
+    "a slow GPU type hid that a gang could be faster on two others": (("odd-holdings", 33110148, ("gavel-makespan",)),),
     "who ran ahead of its phase rested, until all others of its app had started": (
         ("everything", 27110012, ("drf", "las", "srsf")),
     ),
