@@ -185,10 +185,14 @@ def _dashed(head: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
     return Clock(tuple(range(first, first + count)), "dashed"), m.start(), m.end()
 
 
+def _tokens_before(m: re.Match[str], at: int) -> int:
+    return sum(c in PRIVATE for c in m.string[:at])
+
+
 def _form(m: re.Match[str], numbers: list[str]) -> Clock | None:
-    first = sum(c in PRIVATE for c in m.string[: m.start()])
-    tokens = tuple(range(first, first + sum(c in PRIVATE for c in m.group())))
-    clock_token = first + sum(c in PRIVATE for c in m.string[m.start() : m.start("clock")])
+    first = _tokens_before(m, m.start())
+    tokens = tuple(range(first, _tokens_before(m, m.end())))
+    clock_token = _tokens_before(m, m.start("clock"))
     half = m.group("half")
     afternoon = 0 if half is None else (1 if half.lower() == "pm" else -1)
     if m.group("a"):
