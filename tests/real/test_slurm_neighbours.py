@@ -68,7 +68,7 @@ done; sleep 3; e $J""",
 L="$(B -J a$P -o /dev/null --begin=now+1hour --wrap=true) $(B -J b$P -o /dev/null --begin=now+1hour --wrap=true)"
 for c in "hold ${L/ /,}" "release ${L/ /,}" "hold jobname=a$P" "release jobname=a$P" "update jobname=b$P TimeLimit=3" \
     "top ${L/ /,}"; do
-  echo "${c%% *}: $(U scontrol $c 2>&1)"; for j in $L; do st $j; f $j TimeLimit; done
+  echo "${c%% *}: $(U scontrol $c 2>&1 | sed 's/job [0-9,]*/job J/')"; for j in $L; do st $j; f $j TimeLimit; done
 done; U scancel -n a$P; U scancel ${L#* }; for j in $L; do st $j; done""",
     "special": r"""
 J=$(B -o /dev/null --requeue --wrap='sleep 20'); w $J RUNNING; sleep 1
