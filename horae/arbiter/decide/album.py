@@ -130,7 +130,7 @@ class Album:
             provenance=tables[1],
             model=spec.model,
             slowdown=_NO_SLOWDOWN if slowdown is None else same.setdefault(slowdown, slowdown),
-            attained=record.attained_at(now_s) if record.attained or record.holding else EMPTY,
+            attained=record.attained_at(now_s) or EMPTY,
             allocation=allocation,
             lease_until=_leases(record, allocation) if record.leases else EMPTY,
             cpus_per_gpu=view.cpus_per_gpu if spec.cpus_per_gpu is None else spec.cpus_per_gpu,
