@@ -206,10 +206,7 @@ class Observer:
         here = self._came(mine)
         came = held_by(known, self._options, self.least_mib, here)
         labels = any(each.labels for each in reports)
-        inside = [each for each in known if not self.limits.is_away(each[1])]
-        outside = [each for each in known if self.limits.is_away(each[1])]
-        at, away = (held_by(jobs, self._options, self.least_mib) for jobs in (inside, outside))
-        self.limits.look(told, at, away, labels, self._clock())
+        self.limits.look(told, known, self.least_mib, labels, self._clock())
         stands = standing([each.record for each in mine], here)
         ours = Ours(told, held, came, stands, self._unsettled(mine), self._begins())
         offer = self.offers.of(reports, self._known_gpus, ours, self._reach(reports))
