@@ -387,8 +387,8 @@ def _recovery(store: str, conf: Settings, nodes: Settings, options: Options) -> 
         ))  # fmt: skip
     elif conf.get(_PRESERVING, "true").lower() != "true":
         yield fail(
-            "restart of the ResourceManager", "with a YARN service running it ends itself then, for everybody: it is to "
-            "keep the applications and not what they run, and 3.4.2 fails at the first service's next attempt",
+            "restart of the ResourceManager", "with a YARN service running it ends itself then, for everybody: it "
+            "keeps the applications and not what they run, and 3.4.2 fails at the first service's next attempt",
             remedy("yarn-site.xml of ResourceManager and NodeManagers", {_PRESERVING: "true"}),
         )  # fmt: skip
     else:
