@@ -1,4 +1,4 @@
-"""What administrators change around a job that runs: labels, rights, how the ResourceManager recovers; and a folder of
+"""What administrators change around a job that runs: labels, partitions, placement rules; and a folder of
 checkpoints that is taken away. No step is lost or done twice, nobody's GPU is kept for nobody, and what stands in the
 way is said. On a real Hadoop, for the soak run."""
 
@@ -15,7 +15,7 @@ from horae.port import JobState
 from policy.model import Allocation
 from tests.contract.driver import Driver
 from tests.contract.waiting import patiently, wait_for
-from tests.real.hadoop import YarnHarness, cluster_of, workers
+from tests.real.hadoop import YarnHarness, cluster_of
 from tests.real.test_yarn_site_days import applications, goes_on, gpus_used, grows, hdfs, running, strangers
 from tests.real.yarn_shop import ADMIN, Shop
 from yarn_bridge.adapter import YarnCluster
@@ -128,39 +128,6 @@ def its_queue_loses_the_partition(shop: Shop, job: str) -> Iterator[None]:
     yield
 
 
-def preserving(shop: Shop, on: str) -> None:
-    """Whether what runs outlives a restart of the ResourceManager: each daemon has its own word in it."""
-    lab = shop.harness.lab
-
-    def registered(node: str) -> int:
-        return (lab.folder / "log" / f"{node}.log").read_text(errors="replace").count("Registered with ResourceManager")
-
-    lab.settle({"yarn.resourcemanager.work-preserving-recovery.enabled": on})
-    for node in ("n1", "n2", "n3"):
-        before = registered(node)
-        lab.kill(node)
-        lab.start(node)
-        wait_for(f"{node} is back", lambda node=node, before=before: registered(node) > before)  # type: ignore[misc]
-    lab.kill("resourcemanager")
-    lab.start("resourcemanager")
-    lab.wait_manager()
-
-
-@contextmanager
-def manager_forgets_what_runs(shop: Shop, job: str) -> Iterator[None]:
-    """Restarted without work-preserving recovery: it knows the applications, and the nodes end all that they ran."""
-    before = workers(shop.port, job)
-    preserving(shop, "false")
-    try:
-        lost = shop.cluster.wait(job, JobState.LOST)
-        assert lost.checkpoint is not None
-        goes_on(shop, job)
-        assert not set(before) & set(workers(shop.port, job))
-        yield
-    finally:
-        preserving(shop, "true")
-
-
 @contextmanager
 def checkpoints_are_taken_away(shop: Shop, job: str) -> Iterator[None]:
     """With their folder, by somebody who makes room: it trains on, and its next one is there again."""
@@ -176,7 +143,6 @@ def checkpoints_are_taken_away(shop: Shop, job: str) -> Iterator[None]:
 DAYS: dict[str, Callable[[Shop, str], AbstractContextManager[None]]] = {
     "its label moves": its_label_moves,
     "its queue loses the partition": its_queue_loses_the_partition,
-    "the ResourceManager forgets what runs": manager_forgets_what_runs,
     "its checkpoints are taken away": checkpoints_are_taken_away,
     "its owners are sent to another queue": its_owners_are_sent_to_another_queue,
 }

@@ -14,7 +14,8 @@ from policy.model import EMPTY, BadInput, Gpus, Quota
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs.masters import Beginner, quotas
-from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, caps, ceilings
+from yarn_bridge.jobs.record import Record
+from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, caps, ceilings, held_by
 from yarn_bridge.jobs.shapes import queue_of, same_queue
 from yarn_bridge.options import BY_QUEUE, Options
 
@@ -50,22 +51,25 @@ class QueueLimits:
         """Ask at the next chance."""
         self._asked_s = float("-inf")
 
-    def is_away(self, spec: JobSpec) -> bool:
+    def _is_away(self, spec: JobSpec) -> bool:
         """Whether its job names a queue of its own, whose limits are not those of ours."""
         return self._options.tenants != BY_QUEUE and not same_queue(queue_of(spec, self._options), self._options.queue)
 
     def look(
         self,
         held: Sequence[Holding],
-        at: Mapping[str, Held],
-        away: Mapping[str, Held],
+        jobs: Sequence[tuple[Record, JobSpec]],
+        least_mib: int,
         labels: bool,
         now_s: float,
     ) -> None:
-        """Ask again where it is time. `held`: by our jobs; `at`, `away`: by node, those in our queue and the others;
-        `labels`: some nodes have one. Where queues are tenants, raises TryLater or FixConfiguration as long as there is
-        no answer: nobody could be told apart."""
-        self._away = away
+        """Ask again where it is time. `held`: by our jobs; `least_mib`: YARN gives memory in multiples of it; `labels`:
+        some nodes have one. Where queues are tenants, raises TryLater or FixConfiguration as long as there is no
+        answer: nobody could be told apart."""
+        here = [each for each in jobs if not self._is_away(each[1])]
+        away = [each for each in jobs if self._is_away(each[1])]
+        at = held_by(here, self._options, least_mib)
+        self._away = held_by(away, self._options, least_mib)
         if now_s - self._asked_s >= _EVERY_S:
             self._asked_s = now_s
             self._ask(held, at, labels)

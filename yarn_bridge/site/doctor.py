@@ -49,6 +49,7 @@ _HOST = "nm.yarn.io/host"
 #: clocks further apart than this break Kerberos and make ages wrong
 _SKEW_S = 30.0
 _STORE = "yarn.scheduler.configuration.store.class"
+_PRESERVING = "yarn.resourcemanager.work-preserving-recovery.enabled"
 #: as many deaths of an application master as the cluster should bear
 _ATTEMPTS = 4
 
@@ -384,6 +385,12 @@ def _recovery(store: str, conf: Settings, nodes: Settings, options: Options) -> 
             {"yarn.resourcemanager.recovery.enabled": "true", "yarn.resourcemanager.store.class":
              "org.apache.hadoop.yarn.server.resourcemanager.recovery.ZKRMStateStore"},
         ))  # fmt: skip
+    elif conf.get(_PRESERVING, "true").lower() != "true":
+        yield fail(
+            "restart of the ResourceManager", "with a YARN service running it ends itself then, for everybody: it "
+            "keeps the applications and not what they run, and 3.4.2 fails at the first service's next attempt",
+            remedy("yarn-site.xml of ResourceManager and NodeManagers", {_PRESERVING: "true"}),
+        )  # fmt: skip
     else:
         yield ok("restart of the ResourceManager", f"{store} keeps the applications")
     known = conf if nodes.why else nodes

@@ -206,7 +206,7 @@ class Observer:
         here = self._came(mine)
         came = held_by(known, self._options, self.least_mib, here)
         labels = any(each.labels for each in reports)
-        self.limits.look(told, *self._by_queue(known), labels, self._clock())
+        self.limits.look(told, known, self.least_mib, labels, self._clock())
         stands = standing([each.record for each in mine], here)
         ours = Ours(told, held, came, stands, self._unsettled(mine), self._begins())
         offer = self.offers.of(reports, self._known_gpus, ours, self._reach(reports))
@@ -222,12 +222,6 @@ class Observer:
             quotas=self.limits.beginnings(self._beginners(mine), self._told[1]),
             caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
         )
-
-    def _by_queue(self, known: Sequence[Owned]) -> tuple[Mapping[str, Held], Mapping[str, Held]]:
-        """What is held by node, of jobs in our queue and of those in others."""
-        inside = [each for each in known if not self.limits.is_away(each[1])]
-        outside = [each for each in known if self.limits.is_away(each[1])]
-        return held_by(inside, self._options, self.least_mib), held_by(outside, self._options, self.least_mib)
 
     def _elsewhere(self, mine: Sequence[Seen]) -> list[str]:
         """Whose application is not in the queue whose limits we count with."""
