@@ -122,7 +122,10 @@ class Use:
         found = use_from(listing)
         holders = holders_from(listing, self._ask("compute-apps=gpu_uuid,pid"))
         with self._lock:
-            self._looked_s, self._held = time.monotonic(), {i: {p: _began(p) for p in on} for i, on in holders.items()}
+            self._looked_s = time.monotonic()
+            self._held = {}
+            for index, pids in holders.items():
+                self._held[index] = {pid: _began(pid) for pid in pids}
             if found:
                 self._found, self._at_s = found, time.monotonic()
 

@@ -211,11 +211,13 @@ def _reserve(
     for start in sorted(looked):
         guess = max((speeds.at(job, t, size) or 0.0 for t in speeds.types(job)), default=0.0)
         length = inf if job.work_left is None or guess <= 0 else job.work_left / guess * job.slowdown.cluster
-        nodes = tuple(
-            replace(n, foreign=min(n.foreign + _used(n.name, start, start + length, there.get(n.name, ())), n.gpus))
-            for n in snapshot.cluster.nodes
+        nodes = []
+        for each in snapshot.cluster.nodes:
+            used = _used(each.name, start, start + length, there.get(each.name, ()))
+            nodes.append(replace(each, foreign=min(each.foreign + used, each.gpus)))
+        then = replace(
+            snapshot, cluster=replace(snapshot.cluster, nodes=tuple(nodes)), jobs=(replace(job, allocation=EMPTY),)
         )
-        then = replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes), jobs=(replace(job, allocation=EMPTY),))
         place = Placer(then, speeds).best(job, size)
         if place is not None:
             return _Booking(job.name, job.tenant, place, start, start + duration(job, place, speeds))

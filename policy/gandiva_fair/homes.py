@@ -181,7 +181,7 @@ def rebalance(
             gap = site.load_per_gpu(high) - site.load_per_gpu(low)
             if mean <= 0 or gap <= threshold * mean + 1e-9:
                 break
-            best: tuple[float, Job] | None = None
+            could: list[tuple[float, Job]] = []
             for name, home in site.homes.items():
                 if set(home) != {high} or home[high] > site.gpus[low] or name not in known:
                     continue
@@ -189,11 +189,11 @@ def rebalance(
                 leaves = (site.load[high] - weight) / site.gpus[high]
                 makes = (site.load[low] + weight) / site.gpus[low]
                 after = abs(leaves - makes)
-                if after < gap - 1e-9 and (best is None or (after, known[name].order) < (best[0], best[1].order)):
-                    best = (after, known[name])
-            if best is None:
+                if after < gap - 1e-9:
+                    could.append((after, known[name]))
+            if not could:
                 break
-            job = best[1]
+            _, job = min(could, key=lambda found: (found[0], found[1].order))
             size, tickets = site.homes[job.name][high], per_gpu[job.tenant]
             site.leave(job, tickets)
             site.settle(job, {low: size}, tickets)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
@@ -400,6 +400,9 @@ class _Round:
 
     # --- what is said and kept ---
 
+    def _others(self, tenant: str, names: Collection[JobName]) -> list[JobName]:
+        return [job.name for job in self.jobs if job.tenant == tenant and job.name not in names]
+
     def _shares(self, part: Mapping[JobName, float], rights: _Rights) -> dict[JobName, dict[GpuType, float]]:
         out: dict[JobName, dict[GpuType, float]] = {j.name: {} for j in self.snapshot.jobs}
         for name, home in self.site.homes.items():
@@ -409,11 +412,11 @@ class _Round:
             if job.gpus.max is None:
                 divisible.setdefault(job.tenant, []).append(job)
         for tenant, jobs in divisible.items():
-            names = {j.name for j in jobs}
+            others = self._others(tenant, {j.name for j in jobs})
             for j in jobs:
                 out[j.name] = {}
             for t, entitled in rights.have[tenant].items():
-                rigid = sum(out[j.name].get(t, 0.0) for j in self.jobs if j.tenant == tenant and j.name not in names)
+                rigid = sum(out[other].get(t, 0.0) for other in others)
                 able = [j for j in jobs if t in self.speeds.types(j)]
                 for j in able:
                     out[j.name][t] = round(max(entitled - rigid, 0.0) / len(able), 6)

@@ -191,7 +191,8 @@ def _solve(
         for job in jobs:
             count[job.tenant] = count.get(job.tenant, 0) + 1
         # A tenant's weight is divided among its jobs: submitting more of them buys nothing.
-        return programs.max_min(model, np.array([weights.get(j.tenant, 1.0) / count[j.tenant] for j in jobs]), how), ()
+        parts = [weights.get(j.tenant, 1.0) / count[j.tenant] for j in jobs]
+        return programs.max_min(model, np.array(parts), how), ()
     left, notes = _left(snapshot, jobs, model)
     if goal == "makespan":
         return programs.makespan(model, left, how), notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -30,11 +30,7 @@ class Kind:
     row: tuple[float, ...]  #: speed-up by type
 
 
-def kinds_of(
-    jobs: Sequence[Job],
-    types: Sequence[GpuType],
-    context: Context,
-) -> list[Kind]:
+def kinds_of(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) -> list[Kind]:
     found: dict[tuple[str, tuple[float, ...]], list[Job]] = {}
     for job in sorted(jobs, key=lambda j: j.order):
         row = tuple(context.speeds.speedup(job, t) for t in types)
@@ -43,12 +39,7 @@ def kinds_of(
     return [Kind(tenant, tuple(of), row) for (tenant, row), of in sorted(found.items())]
 
 
-def users_of(
-    snapshot: Snapshot,
-    kinds: Sequence[Kind],
-    gpus: Mapping[GpuType, int],
-    capped: bool,
-) -> Users:
+def users_of(snapshot: Snapshot, kinds: Sequence[Kind], gpus: Mapping[GpuType, int], capped: bool) -> Users:
     """A tenant's weight and limit are divided among its job types equally (§4.2.4), but none has more than it can use
     of its tenant's part of all GPUs: what is over is its other types', not everybody's."""
     speed = np.array([k.row for k in kinds], dtype=np.float64).reshape(len(kinds), len(gpus))
@@ -97,18 +88,16 @@ def most_of(kind: Kind) -> float:
 
 
 def usable(
-    kinds: Sequence[Kind],
-    gpus: Mapping[GpuType, int],
-    first: Collection[JobName],
+    kinds: Sequence[Kind], gpus: Mapping[GpuType, int], first: Collection[JobName], fits: Callable[[Job, GpuType], bool]
 ) -> dict[str, dict[GpuType, tuple[int, int]]]:
     """By tenant and type: how many GPUs its gangs can use together, and how many where one of `first` is among them;
-    the n-th bit set for n of them."""
+    the n-th bit set for n of them. `fits`: whether the nodes of a type hold the smallest gang of a job."""
     out: dict[str, dict[GpuType, tuple[int, int]]] = {}
     for kind in kinds:
         of_tenant = out.setdefault(kind.tenant, dict.fromkeys(gpus, (1, 0)))
         for t, speedup in zip(gpus, kind.row, strict=True):
             sums, with_first = of_tenant[t]
-            for job in kind.jobs if speedup > 0 else ():
+            for job in (each for each in kind.jobs if speedup > 0 and fits(each, t)):
                 more = _plus(sums, job.gpus, gpus[t])
                 with_first |= more if job.name in first else _plus(with_first, job.gpus, gpus[t])
                 sums |= more
@@ -116,11 +105,7 @@ def usable(
     return out
 
 
-def _plus(
-    sums: int,
-    gang: GpuRange,
-    most: Gpus,
-) -> int:
+def _plus(sums: int, gang: GpuRange, most: Gpus) -> int:
     """Each of these sums with each size of a gang, up to `most`."""
     sizes = gang.allowed or (gang.min,)
     more = reduce(or_, (sums << size for size in sizes if size <= most), 0)

@@ -41,19 +41,11 @@ from policy.places.placement import Placer
 from policy.throughput import NOISE
 
 
-def decide_non_cooperative(
-    snapshot: Snapshot,
-    options: Mapping[str, Any],
-    context: Context,
-) -> Proposal:
+def decide_non_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     return _decide(snapshot, options, context, non_cooperative)
 
 
-def decide_cooperative(
-    snapshot: Snapshot,
-    options: Mapping[str, Any],
-    context: Context,
-) -> Proposal:
+def decide_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     return _decide(snapshot, options, context, cooperative)
 
 
@@ -61,12 +53,7 @@ def decide_cooperative(
 _Pick = tuple[Job, dict[GpuType, Gpus]]
 
 
-def _decide(
-    snapshot: Snapshot,
-    options: Mapping[str, Any],
-    context: Context,
-    solve: Callable[..., Shares],
-) -> Proposal:
+def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, solve: Callable[..., Shares]) -> Proposal:
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
     gpus = {t: placer.free(t) for t in types}
@@ -87,7 +74,7 @@ def _decide(
     turn.keep(placer, jobs)
     account = Account.of(snapshot.state)
     deviation = account.charged(snapshot, options["quantum"], gpus) if account else {}
-    sums = usable(kinds, gpus, _in_turn(kinds))
+    sums = usable(kinds, gpus, _in_turn(kinds), lambda job, t: placer.possible(job, job.gpus.min, t))
     real = whole(ideal, deviation, gpus, sums, largest_demand(kinds))
     picks = _pick(kinds, shares, real, context)
     _place(placer, picks, sorted(jobs, key=_starved), could)
@@ -95,9 +82,7 @@ def _decide(
     return Proposal(
         allocation=allocation,
         shares={j.name: shares.get(j.name, EMPTY) for j in snapshot.jobs},
-        reasons=_reasons(
-            jobs, allocation, shares, ideal, deviation, real, placer, context, max(gpus.values(), default=0)
-        ),
+        reasons=_reasons(jobs, allocation, shares, ideal, deviation, real, placer, context),
         state={
             **opened(snapshot, _owed(ideal, sums), deviation, {j.name: j.tenant for j in jobs}).plain(),
             **turn.plain(allocation),
@@ -107,21 +92,13 @@ def _decide(
     )
 
 
-def _with_a_part(
-    jobs: Sequence[Job],
-    placer: Placer,
-    could: Could,
-) -> list[Job]:
+def _with_a_part(jobs: Sequence[Job], placer: Placer, could: Could) -> list[Job]:
     """Without those whose share would be lost: their gangs fit no nodes, or not into their tenant's limit, under which
     they may keep what they hold."""
     return [job for job in jobs if could(job) or (job.held > 0 and placer.possible(job, job.gpus.min))]
 
 
-def _job_shares(
-    kinds: Sequence[Kind],
-    answer: Shares,
-    types: Sequence[GpuType],
-) -> dict[JobName, Share]:
+def _job_shares(kinds: Sequence[Kind], answer: Shares, types: Sequence[GpuType]) -> dict[JobName, Share]:
     """A job type's share among its jobs: equally, but none above what it can use."""
     out: dict[JobName, Share] = {}
     for kind, row in zip(kinds, answer.x, strict=True):
@@ -160,10 +137,7 @@ def _starved(job: Job) -> tuple[float, float, str]:
 
 
 def _pick(
-    kinds: Sequence[Kind],
-    shares: Mapping[JobName, Share],
-    real: Mapping[str, Mapping[GpuType, int]],
-    context: Context,
+    kinds: Sequence[Kind], shares: Mapping[JobName, Share], real: Mapping[str, Mapping[GpuType, int]], context: Context
 ) -> list[_Pick]:
     """Which jobs of each tenant run where this round.
 
@@ -222,12 +196,7 @@ def _gangs(
     return out
 
 
-def _span(
-    job: Job,
-    gpus: dict[GpuType, Gpus],
-    left: dict[GpuType, int],
-    context: Context,
-) -> None:
+def _span(job: Job, gpus: dict[GpuType, Gpus], left: dict[GpuType, int], context: Context) -> None:
     """Add GPUs of other types to a job's pick, where its rate at best placement does not drop."""
 
     def rate(by_type: Mapping[GpuType, Gpus]) -> float:
@@ -254,12 +223,7 @@ def _owed(ideal: Table, sums: Usable) -> dict[str, dict[GpuType, float]]:
     return owed
 
 
-def _place(
-    placer: Placer,
-    picks: Sequence[_Pick],
-    starved: Sequence[Job],
-    could: Could,
-) -> None:
+def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job], could: Could) -> None:
     """Place the picks, jobs with more workers first; then waiting jobs take what is left over, then jobs grow, or move
     to idle GPUs on which they are faster. A job that could not start anew (its nodes drain) has no part in the shares,
     and keeps what the picks leave it."""
@@ -306,11 +270,7 @@ def _onto_faster(placer: Placer, jobs: Sequence[Job]) -> bool:
     return moved
 
 
-def _spanning(
-    placer: Placer,
-    job: Job,
-    gpus: Mapping[GpuType, Gpus],
-) -> bool:
+def _spanning(placer: Placer, job: Job, gpus: Mapping[GpuType, Gpus]) -> bool:
     """Take a pick of several types; False if the cluster cannot carry it out."""
     places = [placer.best(job, n, t) for t, n in gpus.items()]
     if not all(places):
@@ -322,12 +282,7 @@ def _spanning(
     return True
 
 
-def _largest(
-    placer: Placer,
-    job: Job,
-    gpus: Gpus,
-    gpu_type: GpuType | None,
-) -> None:
+def _largest(placer: Placer, job: Job, gpus: Gpus, gpu_type: GpuType | None) -> None:
     """Take the largest feasible gang up to `gpus` that has a place; none if there is none."""
     while gpus > 0:
         found = placer.best(job, gpus, gpu_type)
@@ -337,11 +292,7 @@ def _largest(
         gpus = job.gpus.at_most(gpus - 1)
 
 
-def _stand(
-    snapshot: Snapshot,
-    placer: Placer,
-    answer: Shares,
-) -> Proposal:
+def _stand(snapshot: Snapshot, placer: Placer, answer: Shares) -> Proposal:
     """No shares in time: who holds keeps, and the rest goes to whoever can use it, longest-starved first."""
     for job in sorted(snapshot.jobs, key=lambda j: j.order):
         stay = placer.keep(job)
@@ -357,9 +308,7 @@ def _stand(
 
 
 def _ideal(
-    kinds: Iterable[Kind],
-    shares: Mapping[JobName, Share],
-    types: Sequence[GpuType],
+    kinds: Iterable[Kind], shares: Mapping[JobName, Share], types: Sequence[GpuType]
 ) -> dict[str, dict[GpuType, float]]:
     """By tenant: GPUs of each type, the shares of its jobs together."""
     out: dict[str, dict[GpuType, float]] = {}
@@ -380,17 +329,15 @@ def _reasons(
     real: Mapping[str, Mapping[GpuType, int]],
     placer: Placer,
     context: Context,
-    widest: Gpus,
 ) -> dict[JobName, Reason]:
-    """`widest`: GPUs of the type that has the most of them."""
     out: dict[JobName, Reason] = {}
     for job in jobs:
         mine = {t: round(x, 4) for t, x in ideal.get(job.tenant, {}).items() if x > 0}
         owed = {t: round(x, 4) for t, x in deviation.get(job.tenant, {}).items()}
         got = dict(real.get(job.tenant, {}))
         numbers = {"share": dict(shares.get(job.name, EMPTY)), "tenant_share": mine, "owed": owed, "round": got}
-        change = "other jobs that end" if len(ideal) == 1 else f"a larger weight of {job.tenant}, or fewer tenants"
-        change = change if mine else "a speed that is known here"
+        alone = any(placer.possible(job, job.gpus.min, t) for t in context.speeds.types(job))
+        change = _changes(job, len(ideal) > 1 and alone) if mine else "a speed that is known here"
         seen = reasons.outcome(job, allocation[job.name], context.speeds, change)
         room = placer.room(job.tenant)
         if not allocation[job.name] and room is not None and room < job.gpus.min:
@@ -402,21 +349,22 @@ def _reasons(
                 seen.code, seen.text, {**seen.numbers, **numbers}, "" if allocation[job.name] else change
             )
         elif mine:
-            text = _waits_for(job, mine, bool(got), widest)
+            text = _waits_for(job, mine, bool(got), alone)
             free = placer.free()
             out[job.name] = Reason(Code.WAITS_TURN, text, {"gpus": 0, "held": 0, "free": free, **numbers}, change)
     return out
 
 
-def _waits_for(
-    job: Job,
-    mine: Share,
-    got: bool,
-    widest: Gpus,
-) -> str:
+def _changes(job: Job, weighs: bool) -> str:
+    return f"a larger weight of {job.tenant}, or fewer tenants" if weighs else "other jobs that end"
+
+
+def _waits_for(job: Job, mine: Share, got: bool, alone: bool) -> str:
+    """`alone`: the nodes of some type hold it."""
     least, entitled = job.gpus.min, _say(mine)
-    if least > widest:
-        return f"no GPU type has {reasons.gpus(least)}: it waits for so many that all others leave over"
+    if not alone:
+        wide = f"no GPU type has {reasons.gpus(least)} on nodes that could hold it alone"
+        return f"{wide}: it waits for so many that all others leave over"
     if got and least > math.ceil(max(mine.values())):
         whose = f"{job.tenant} is entitled to {entitled}, which its smaller gangs use"
         return f"{whose}: one of {reasons.gpus(least)} waits for so many that all others leave over"

@@ -92,12 +92,7 @@ class Account:
         return out
 
 
-def opened(
-    snapshot: Snapshot,
-    ideal: Table,
-    deviation: Table,
-    row_of: Mapping[JobName, str],
-) -> Account:
+def opened(snapshot: Snapshot, ideal: Table, deviation: Table, row_of: Mapping[JobName, str]) -> Account:
     """The account of the round that begins with this snapshot. Rows without an ideal are forgotten."""
     attained = {j.name: dict(j.attained) for j in snapshot.jobs if j.attained}
     kept = {row: deviation.get(row, {}) for row in ideal}
@@ -105,11 +100,7 @@ def opened(
 
 
 def whole(
-    ideal: Table,
-    deviation: Table,
-    gpus: Mapping[GpuType, int],
-    usable: Usable,
-    largest: Mapping[str, float],
+    ideal: Table, deviation: Table, gpus: Mapping[GpuType, int], usable: Usable, largest: Mapping[str, float]
 ) -> dict[str, dict[GpuType, int]]:
     """Whole GPUs by row and type for one round: real = round(ideal + deviation), never more than there are.
 
@@ -147,11 +138,7 @@ def whole(
 
 
 def _always(
-    gpu_type: GpuType,
-    there: int,
-    ideal: Table,
-    usable: Usable,
-    largest: Mapping[str, float],
+    gpu_type: GpuType, there: int, ideal: Table, usable: Usable, largest: Mapping[str, float]
 ) -> dict[str, int]:
     """Whose share of a type is all that it can use, where that leaves room for the smallest gang of everybody else."""
     full: dict[str, int] = {}
@@ -179,25 +166,28 @@ def _in_turn(usable: tuple[int, int], want: float) -> int:
 
 
 def _of_type(
-    want: Mapping[str, float],
-    rounds: Mapping[str, float],
-    there: int,
-    sums: Mapping[str, int],
+    want: Mapping[str, float], rounds: Mapping[str, float], there: int, sums: Mapping[str, int]
 ) -> dict[str, int]:
     """Whole GPUs by row of `there` of one type."""
     real = {r: _nearest(sums[r], w) for r, w in want.items()}
 
     def short(row: str) -> tuple[float, float, str]:
         """How far below what it wants it would be, half-way to its step back."""
-        return round(want[row] - (real[row] + _last(sums[row], real[row] - 1)) / 2, 9), rounds[row], row
+        back = _last(sums[row], real[row] - 1)
+        half = (real[row] + back) / 2
+        return round(want[row] - half, 9), rounds[row], row
 
     while sum(real.values()) > there:
         most = min((row for row in real if real[row]), key=short)
         real[most] = _last(sums[most], real[most] - 1)
     real = _exchanged(real, want, there, sums)
     while (left := there - sum(real.values())) > 0:
-        owed = {r: want[r] - real[r] for r in real if want[r] - real[r] > 1e-9}
-        more = {r: n for r in owed if (n := _next(sums[r], real[r])) is not None and n - real[r] <= left}
+        more = dict[str, int]()
+        for row, has in real.items():
+            above = _next(sums[row], has)
+            owed = want[row] - has > 1e-9
+            if owed and above is not None and above - has <= left:
+                more[row] = above
         if not more:
             break
         best = min(more, key=lambda r: (real[r] + more[r] - 2 * want[r], r))
@@ -205,12 +195,7 @@ def _of_type(
     return real
 
 
-def _exchanged(
-    real: dict[str, int],
-    want: Mapping[str, float],
-    there: int,
-    sums: Mapping[str, int],
-) -> dict[str, int]:
+def _exchanged(real: dict[str, int], want: Mapping[str, float], there: int, sums: Mapping[str, int]) -> dict[str, int]:
     """`real`, or what is nearer to what is wanted (in squares, which bounds every debt): some rows a few steps of
     their gangs higher, others lower. One step at a time does not see that 4 and 4 are better than 5 and 2."""
     steps = {r: _steps(sums[r], n) for r, n in real.items()}
@@ -282,11 +267,7 @@ def _next(sums: int, above: int) -> int | None:
     return above + (larger & -larger).bit_length() if larger else None
 
 
-def fullest(
-    sizes: Sequence[int],
-    room: int,
-    turn: bool = False,
-) -> list[int]:
+def fullest(sizes: Sequence[int], room: int, turn: bool = False) -> list[int]:
     """Which gangs of these sizes leave least of `room` GPUs idle; of sets that leave as little, the one with the
     earlier gangs. `turn`: the first that fits is one of them whatever it leaves."""
     able = [i for i, size in enumerate(sizes) if size <= room]

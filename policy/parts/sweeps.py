@@ -44,7 +44,8 @@ def resting(snapshot: Snapshot) -> dict[JobName, Reason]:
         if app.scheduler not in HALVING:
             continue
         jobs = sorted((j for j in snapshot.jobs if j.app == app.name), key=lambda j: j.order)
-        end = next((e for e in phase_ends(app)[:-1] if any(j.work.done < e for j in jobs)), None)
+        least = min((job.work.done for job in jobs), default=inf)
+        end = next((end for end in phase_ends(app)[:-1] if least < end), None)
         if end is None:
             continue
         ahead = [j for j in jobs if j.work.done >= end]

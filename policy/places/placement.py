@@ -144,8 +144,11 @@ class Placer(Ledger):
             return place
         types, rate = set(speeds.by_type(had)), speeds.rate(job, place) or 0.0
         alike = types <= set(speeds.by_type(place)) or (gpu_type is None and (speeds.rate(job, had) or 0.0) >= rate)
-        fits = alike and speeds.span(had) <= speeds.span(place) and all(had.get(n, 0) >= g for n, g in at_least.items())
-        return dict(had) if fits and self.could_take(job, had) else place
+        if not alike or speeds.span(had) > speeds.span(place):
+            return place
+        if any(had.get(n, 0) < g for n, g in at_least.items()):
+            return place
+        return dict(had) if self.could_take(job, had) else place
 
     def keep(self, job: Job) -> Allocation | None:
         """What the job holds, if that is a gang and all of it can be held on; else None."""
@@ -169,7 +172,8 @@ class Placer(Ledger):
         if free is None:
             free = 0
             for t in self._types(job, gpus, None):
-                free += sum(need.usable(s[0], s[2], s[3], s[4]) * len(at) for s, at in self._by_type[t].items())
+                for (gpus_free, _, cpus, memory, traits, *_), at in self._by_type[t].items():
+                    free += need.usable(gpus_free, cpus, memory, traits) * len(at)
             self._usable[alike] = free
         return Code.WAITS_GANG if free >= gpus else Code.WAITS_CAPACITY
 
@@ -277,9 +281,12 @@ class Placer(Ledger):
         key = (self.speeds.kind(job), gpus)
         order = self._ranks.get(key)
         if order is None:
-            rates = [(self.speeds.at(job, t, gpus), i, t) for i, t in enumerate(self.speeds.types(job))]
-            ranked = sorted(((-(r or 0.0), -i, t) for r, i, t in rates if r != 0.0), key=lambda x: x[:2])
-            order = tuple(t for _, _, t in ranked)
+            ranked = []
+            for i, t in enumerate(self.speeds.types(job)):
+                rate = self.speeds.at(job, t, gpus)
+                if rate != 0.0:
+                    ranked.append((-(rate or 0.0), -i, t))
+            order = tuple(t for _, _, t in sorted(ranked))
             if job.gpu_types is not None and job.gpu_types.prefer:
                 order = tuple(sorted(order, key=lambda t: t not in job.gpu_types.prefer if job.gpu_types else True))
             self._ranks[key] = order

@@ -269,11 +269,16 @@ class LossForecastForm(Form):
 
 
 def _lease(value: Any) -> Any:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return {"": [value]}
     if isinstance(value, dict):
-        return {k: [v] if isinstance(v, int | float) and not isinstance(v, bool) else v for k, v in value.items()}
-    return value
+        return {k: _ends(v) for k, v in value.items()}
+    return {"": [value]} if _ends(value) is not value else value
+
+
+def _ends(value: Any) -> Any:
+    """A number alone is a list of one."""
+    if isinstance(value, bool):
+        return value
+    return [value] if isinstance(value, int | float) else value
 
 
 _LEASE_SCHEMA = {

@@ -184,7 +184,10 @@ def _grouped(form: ClusterForm) -> Iterator[tuple[Node, Place]]:
         stem = g.name or f"{g.gpu_type}-"
         for k in range(g.count):
             numbers[stem] += 1
-            rack = None if g.racks is None else f"{stem.rstrip('-')}-rack{1 + k * g.racks // g.count}"
+            rack = None
+            if g.racks is not None:
+                number = 1 + k * g.racks // g.count
+                rack = f"{stem.rstrip('-')}-rack{number}"
             node = Node(f"{stem}{numbers[stem]}", g.gpu_type, g.gpus, rack, cpus=g.cpus, memory=g.memory)
             yield node, ("cluster", "groups", i)
 

@@ -284,7 +284,10 @@ def _durations(points: Sequence[Point]) -> list[tuple[float, int]]:
     torn_apart = [rows for rows in ranked.values() if max(rows)[0] > TORN * min(rows)[0]]
     if 2 * len(torn_apart) > len(ranked):
         return []  # one of them is of something else, and nothing says which
-    made = [(epoch, fmean(s for s, _ in rows), rows[-1][1]) for epoch, rows in ranked.items()]
+    made = []
+    for epoch, rows in ranked.items():
+        _, last_line = rows[-1]
+        made.append((epoch, fmean(seconds for seconds, _ in rows), last_line))
     return _since_beginning(made) or [(seconds, line) for _, seconds, line in made]
 
 

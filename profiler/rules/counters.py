@@ -226,15 +226,21 @@ class Line:
         """The first two numbers, where they are whole and named by the first letters of epoch and of what it is made
         of; else nothing."""
         first = self.marks[:2]
-        named = "".join(m.key.lower() if m.kind == INT and len(m.key) == 1 else "?" for m in first)
-        return first if named in ("ei", "eb", "es") else []
+        if any(mark.kind != INT for mark in first):
+            return []
+        named = [mark.key.lower() for mark in first]
+        return first if named in (["e", "i"], ["e", "b"], ["e", "s"]) else []
 
     @property
     def leads_loss(self) -> bool:
         """Whether it begins with a bare whole number, and the name of a loss and its value follow."""
-        if len(self.marks) < 2 or self.marks[1].what != "loss" or self.marks[0] not in self.loose[:1]:
+        if len(self.marks) < 2 or self.marks[0] not in self.loose[:1]:
             return False
-        return re.match(rf"\s*{INT}\s+{re.escape(self.marks[1].key)}\s*(?:[:=]|[{DEC}])", self.body) is not None
+        loss = self.marks[1]
+        if loss.what != "loss":
+            return False
+        name = re.escape(loss.key)
+        return re.match(rf"\s*{INT}\s+{name}\s*(?:[:=]|[{DEC}])", self.body) is not None
 
     @property
     def is_row(self) -> bool:

@@ -145,7 +145,10 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
 def _at_end(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
     """A date and a time in a bracket behind all that a line says, however long it is."""
     m = _STAMP.match(canonical, canonical.rfind("[") + 1)
-    if m is None or not m.group("a") or canonical[m.start() - 1] != "[" or canonical[m.end() :].strip() != "]":
+    if m is None or not m.group("a"):
+        return None
+    before, behind = canonical[: m.start()], canonical[m.end() :]
+    if not before.endswith("[") or behind.strip() != "]":
         return None
     made = _form(m, numbers)
     return None if made is None else (made, m.start(), m.end())

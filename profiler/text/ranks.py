@@ -204,13 +204,13 @@ def _stamp_inside(canonical: str, numbers: list[str], head: _Head) -> clock.Cloc
     if seconds:
         group = next(g for g in ("t", "t2", "t3") if seconds.group(g))
         return clock.Clock((_token(canonical, seconds.start(group)),), "epoch-seconds")
-    found = head.found
-    if found is not None and _STAMP_KEY.search(canonical, max(found[1] - 24, 0), found[1]) and found[0].form != "clock":
-        return found[0]
-    if found is None or found[0].form == "clock":
+    if head.found is None or head.found[0].form == "clock":
         return None
-    ends = canonical[: found[1]].endswith("[") and canonical[found[2] :].strip() == "]"
-    return found[0] if ends or found[1] - head.at < 40 else None
+    found, begins, ends = head.found
+    before, behind = canonical[:begins], canonical[ends:]
+    if begins - head.at < 40 or _STAMP_KEY.search(canonical, max(begins - 24, 0), begins):
+        return found
+    return found if before.endswith("[") and behind.strip() == "]" else None
 
 
 def _counts(m: re.Match[str], canonical: str, stamp: clock.Clock | None) -> bool:

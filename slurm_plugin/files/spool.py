@@ -315,7 +315,8 @@ class Spool:
                 continue
             size = sum(size for _, size in inside.values())
             total += size
-            found.append((size, now_s - max([made_s, *(at_s for at_s, _ in inside.values())]), job))
+            newest_s = max([made_s, *(at_s for at_s, _ in inside.values())])
+            found.append((size, now_s - newest_s, job))
         for size, age_s, job in sorted(found, key=lambda each: (each[1] < keep_s, -each[0], -each[1])):
             if age_s < keep_s and total <= most:
                 break

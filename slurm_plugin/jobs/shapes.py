@@ -194,7 +194,8 @@ def handing_back_all(
     for group in alike.values():
         name = _named([jobs[job][0] for job in group])
         what = f"handing {group[0] if len(group) == 1 else name} back to Slurm"
-        found.append((tuple(group), Batch(tuple(replace(each, job=name) for each in writes[group[0]]), what)))
+        of_all = tuple(replace(each, job=name) for each in writes[group[0]])
+        found.append((tuple(group), Batch(of_all, what)))
     return found
 
 

@@ -51,7 +51,8 @@ def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = N
         # On the way out Python restores the default actions, and a late request would kill us.
         signal.signal(number, signal.SIG_IGN)
     code = exit_code(status)
-    noted = bool(code) and leave_note(os.path.join(env[protocol.ENV_JOB_DIR], note(int(env[protocol.ENV_EPOCH]))), code)
+    name = note(int(env[protocol.ENV_EPOCH]))
+    noted = bool(code) and leave_note(os.path.join(env[protocol.ENV_JOB_DIR], name), code)
     return 0 if code == protocol.EXIT_STOPPED and noted else code
 
 

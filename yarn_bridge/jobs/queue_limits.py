@@ -101,7 +101,11 @@ class QueueLimits:
                     found[what] = Ceiling(users * most, f"queue {self._managed.path}: {text}")
         master = _sum([self.master] if begins else [])
         away = _sum([each for node, each in self._away.items() if node in within])
-        return {what: replace(each, most=max(each.most - master[what], 0) + away[what]) for what, each in found.items()}
+        out = {}
+        for what, each in found.items():
+            ours_at_most = max(each.most - master[what], 0)
+            out[what] = replace(each, most=ours_at_most + away[what])
+        return out
 
     def beginnings(self, beginners: Sequence[Beginner], lives: AbstractSet[str]) -> tuple[Quota, ...]:
         """How many of these jobs may get an application. `lives`: our applications now."""

@@ -39,7 +39,7 @@ def test_what_gangs_can_use_together_is_what_trying_all_of_them_finds(seed: int)
     rng = Random(seed)
     kinds, most = kinds_of(rng), rng.randint(1, 12)
     first = {kind.tenant: rng.choice(kind.jobs).name for kind in kinds}
-    found = usable(kinds, {"g": most}, set(first.values()))
+    found = usable(kinds, {"g": most}, set(first.values()), lambda _job, _type: True)
     for kind in kinds:
         all_of_them, in_turn = found[kind.tenant]["g"]
         assert {n for n in range(most + 2) if all_of_them >> n & 1} == sums(kind, most)
@@ -55,7 +55,7 @@ def test_no_other_whole_gpus_are_nearer_to_what_is_owed(seed: int) -> None:
     parts = [rng.random() for _ in ROWS]
     ideal = {row: {"g": there * part / sum(parts)} for row, part in zip(ROWS, parts, strict=True)}
     owed = {row: {"g": rng.uniform(-3.0, 6.0)} for row in ROWS}
-    can = usable(kinds, {"g": there}, set())
+    can = usable(kinds, {"g": there}, set(), lambda _job, _type: True)
     real = {row: of.get("g", 0) for row, of in whole(ideal, owed, {"g": there}, can, dict.fromkeys(ROWS, 1e9)).items()}
     want = {row: max(ideal[row]["g"] + owed[row]["g"], 0.0) for row in ROWS}
 
