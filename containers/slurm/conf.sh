@@ -44,11 +44,15 @@ touch "$shared/horae/lib/horae/__init__.py" "$shared/horae/lib/slurm_plugin/__in
 cat > "$shared/horae/lib/horae/elastic/supervisor/launchers.json" <<'X'
 {"$SLURM_JOB_ID": "slurm_plugin.on_node.batch", "--slurm-task": "slurm_plugin.on_node.task"}
 X
+cat > "$shared/horae/lib/__main__.py" <<'X'
+from horae.elastic.supervisor.command import main
+raise SystemExit(main())
+X
 cat > "$shared/horae/bin/horae-exec" <<'X'
 #!/bin/sh
 here=$(dirname "$(dirname "$(readlink -f "$0")")")
 export PYTHONPATH="$here/lib${PYTHONPATH:+:$PYTHONPATH}"
-exec python3 "$here/lib/horae/elastic" "$@"
+exec python3 "$here/lib" "$@"  # by its path: `-m` would look for modules in the job's folder first
 X
 chmod 755 "$shared/horae/bin/horae-exec"
 cat > "$etc/horae/config.yaml" <<'X'

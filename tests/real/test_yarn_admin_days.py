@@ -16,7 +16,7 @@ from policy.model import Allocation
 from tests.contract.driver import Driver
 from tests.contract.waiting import patiently, wait_for
 from tests.real.hadoop import YarnHarness, cluster_of
-from tests.real.test_yarn_site_days import applications, goes_on, gpus_used, grows, hdfs, running, strangers
+from tests.real.yarn_days import applications, goes_on, gpus_used, grows, hdfs, running, strangers
 from tests.real.yarn_shop import ADMIN, Shop
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.resource_manager import QueueEdits

@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,12 +20,12 @@ from policy.model import Health
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
 from tests.contract.waiting import patiently, wait_for
-from tests.real import books
 from tests.real.hadoop import (
     hadoop_342,  # noqa: F401 - a fixture
     kill_container,
     workers,
 )
+from tests.real.yarn_days import ANN, applications, goes_on, gpus_used, grows, hdfs, running, strangers
 from tests.real.yarn_shop import (
     ADMIN,
     Shop,
@@ -34,73 +33,16 @@ from tests.real.yarn_shop import (
     shop_harness,  # noqa: F401 - a fixture
 )
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.resource_manager import QueueEdits
 from yarn_bridge.clients.services import definition_path
 from yarn_bridge.lab.private import processes_of
-from yarn_bridge.options import parse_options
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
-
-ANN = "ann"
-
-
-def hdfs(shop: Shop) -> Hdfs:
-    options = parse_options(shop.harness.options)
-    return Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user(ANN)
-
-
-def running(shop: Shop, job: str) -> list[str]:
-    """A job of ann's, far enough for a checkpoint; its workers."""
-    shop.harness.lab._change(f"/user/{ANN}", "MKDIRS", permission="755")
-    shop.harness.lab._change(f"/user/{ANN}", "SETOWNER", owner=ANN)
-    spec = replace(shop.harness.spec(job, Behaviour.TRAINS), owner=ANN)
-    folder = "/" + (spec.checkpoint or "").partition("://")[2].partition("/")[2]
-    hdfs(shop).as_user("horae").make_folder(folder, "777")
-    shop.port.submit(job, spec)
-    shop.cluster.wait(job, JobState.QUEUED)
-    shop.cluster.start(job, shop.cluster.spread(1))
-    shop.cluster.wait(job, JobState.RUNNING)
-    shop.cluster.wait_progress(job, 15)
-    return workers(shop.port, job)
-
-
-def strangers(shop: Shop) -> str:
-    """A plain application of mallory's, that sleeps, under a name and tags like Horae's own."""
-    manager = shop.port.manager
-    app_id = manager.new_application("mallory")
-    body = {"application-id": app_id, "application-name": f"h-job-0/n1/{'9' * 5000}", "application-type": "HORAE-SLICE",
-            "queue": "default", "application-tags": {"tag": ["horae"]}, "max-app-attempts": 9,
-            "resource": {"memory": 64, "vCores": 1},
-            "am-container-spec": {"commands": {"command": "sleep 900"}}}  # fmt: skip
-    manager.submit(body, "mallory")
-    return app_id
-
-
-def grows(shop: Shop, job: str, epoch: int = 2) -> None:
-    """From two workers to four, in the same service or in a new one."""
-    patiently(lambda: shop.port.reshape(job, shop.cluster.spread(2), epoch))
-
-    def is_over() -> bool:
-        seen = shop.cluster.job(job)
-        return seen.state.startable or (seen.state, seen.epoch) == (JobState.RUNNING, epoch)
-
-    wait_for("it has its shape, or was given back", is_over, 300.0)
-    goes_on(shop, job)
 
 
 def rests(shop: Shop, job: str) -> bool:
     seen = shop.cluster.job(job)
     return not seen.state.ended and not seen.state.holds
-
-
-def goes_on(shop: Shop, job: str) -> None:
-    """It runs, or is started again as an arbiter does, where its newest checkpoint is."""
-    seen = shop.cluster.job(job)
-    if seen.state.startable:
-        shop.cluster.start(job, shop.cluster.spread(1), seen.epoch + 1)
-    shop.cluster.wait(job, JobState.RUNNING)
-    shop.cluster.wait_progress(job, 5)
 
 
 # --- nodes, queues, daemons ---
@@ -234,10 +176,6 @@ def its_only_application_master_dies(shop: Shop, job: str) -> Iterator[None]:
 def master(shop: Shop, job: str) -> str:
     """The container of its application master."""
     return shop.port.manager.attempts(shop.app(job).id)[-1].am_container
-
-
-def applications(shop: Shop, job: str) -> list[str]:
-    return [each.id for each in shop.port.manager.apps(states=books.ALIVE) if each.name == shop.service(job)]
 
 
 # --- files ---
@@ -391,10 +329,6 @@ def test_what_happens_around_a_job_that_runs(shop: Shop, day: str) -> None:
     shop.cluster.wait(job, JobState.CANCELLED)
     wait_for("no GPU is held by nobody", lambda: gpus_used(shop) == 0)
     wait_for("its application is over", lambda: not applications(shop, job))
-
-
-def gpus_used(shop: Shop) -> int:
-    return sum(each.gpus_used for each in shop.port.manager.nodes())
 
 
 def test_a_service_of_its_owners_under_the_name_of_a_job_is_left_alone(shop: Shop) -> None:
