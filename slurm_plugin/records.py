@@ -130,6 +130,8 @@ class Facts:
     default_cpus: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     enforced: frozenset[str] = frozenset()  #: AccountingStorageEnforce
     partition_qos: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    #: the setting by which nodes of a partition are one job's, or one user's, alone
+    alone: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     resume_s: float = 0.0  #: ResumeTimeout: until a node that was powered down must be back
     ahead_s: float = 0.0  #: slurmctld's clock before ours, negative behind; 0 where that is too little to matter
 

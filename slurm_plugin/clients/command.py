@@ -23,6 +23,7 @@ from slurm_plugin.clients.command_reading import (
     is_uneven,
     job_rows_of,
     node_rows_of,
+    nodes_alone,
     partition_qos,
     racks_of,
     seconds_of,
@@ -114,6 +115,7 @@ class CommandClient:
             default_cpus=default_cpus(text, shown),
             enforced=frozenset(settings.get("AccountingStorageEnforce", "").lower().split(",")),
             partition_qos=partition_qos(shown),
+            alone=nodes_alone(shown),
             slurm_user=settings.get("SlurmUser", "").partition("(")[0],
             ahead_s=ahead_s,
         )

@@ -241,10 +241,7 @@ def ahead_of(text: str, asked_s: float, answered_s: float) -> float:
 def default_cpus(config: str, partitions: str) -> dict[str, int]:
     """DefCpuPerGPU by partition, from `scontrol show config` and `scontrol show partition`; "": the cluster's own."""
     found = {}
-    for name, text in (
-        ("", config),
-        *re.findall(r"PartitionName=(\S+)(.*?)(?=PartitionName=|\Z)", partitions, re.DOTALL),
-    ):
+    for name, text in (("", config), *_each(partitions)):
         said = re.search(r"JobDefaults\s*=\s*\S*?DefCpuPerGPU=(\d{1,9})", text)
         if said:
             found[name] = int(said[1])
@@ -253,9 +250,22 @@ def default_cpus(config: str, partitions: str) -> dict[str, int]:
 
 def partition_qos(partitions: str) -> dict[str, str]:
     """The QOS that a partition puts on all its jobs, from `scontrol show partition`."""
-    parts = re.findall(r"PartitionName=(\S+)(.*?)(?=PartitionName=|\Z)", partitions, re.DOTALL)
-    told = ((name, re.search(r"\bQoS=(\S+)", text)) for name, text in parts)
+    told = ((name, re.search(r"\bQoS=(\S+)", text)) for name, text in _each(partitions))
     return {name: found[1] for name, found in told if found and found[1] != "N/A"}
+
+
+def nodes_alone(partitions: str) -> dict[str, str]:
+    """Partitions whose nodes are one job's, or one user's, alone, and the setting that says so."""
+    told = (
+        (name, re.search(r"\b(?:OverSubscribe=EXCLUSIVE|ExclusiveUser=YES)\b", text))
+        for name, text in _each(partitions)
+    )
+    return {name: found[0] for name, found in told if found}
+
+
+def _each(partitions: str) -> list[tuple[str, str]]:
+    """Name and text of each in the answer of `scontrol show partition`."""
+    return re.findall(r"PartitionName=(\S+)(.*?)(?=PartitionName=|\Z)", partitions, re.DOTALL)
 
 
 _MOST_CODE = 255

@@ -10,7 +10,7 @@ from __future__ import annotations
 import getpass
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,7 @@ def _examine(options: Mapping[str, Any]) -> list[Check]:
         settings = settings_of(cluster.command.ask("show config"))
         found += _clients(cluster)
         found += _settings(facts, settings, checked.partitions)
+        found += _alone(facts, checked.partitions)
         there = [name for name in checked.partitions if name in facts.partitions]
         rows = cluster.client.nodes(there) if there else []
         found += _scheduler(settings, sum(sum(row.gpu_types.values()) for row in rows))
@@ -137,6 +138,20 @@ def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, 
         text = "Slurm freezes a job's billing at its first allocation; fair share and limits may count it"
         found.append(Check("billing", WARN, text, "count gres/gpu seconds: AccountingStorageTRES=gres/gpu"))
     return found
+
+
+def _alone(facts: Facts, partitions: tuple[str, ...]) -> Iterator[Check]:
+    """Whether GPUs that a job leaves on its nodes can be another's."""
+    for name in partitions:
+        match facts.alone.get(name):
+            case None:
+                continue
+            case "ExclusiveUser=YES" as setting:
+                verdict, whose = WARN, "the GPUs that a user's job leaves on a node are that user's alone"
+            case setting:
+                verdict, whose = FAIL, "each job has its nodes whole, with GPUs that it never asked for"
+        text = f"{name} is {setting}: {whose}, and grants of others wait there"
+        yield Check("nodes for several jobs", verdict, text, "change it in slurm.conf, or manage another partition")
 
 
 def _scheduler(settings: Mapping[str, str], gpus: Gpus) -> list[Check]:

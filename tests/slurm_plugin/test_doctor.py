@@ -11,6 +11,7 @@ import pytest
 
 from horae.doctor import Verdict
 from slurm_plugin.adapter import SlurmCluster
+from slurm_plugin.clients.command_reading import nodes_alone
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.site import doctor, mended
@@ -30,6 +31,30 @@ def test_what_slurmrestd_warns_of_is_a_warning() -> None:
     assert found["slurmrestd warns"] == (Verdict.WARN, "unknown flag BLA")
     assert found["client slurmrestd"][0] is Verdict.OK
     assert "slurmrestd warns" not in said([])
+
+
+def test_a_partition_that_gives_whole_nodes_is_no_place_for_granted_gpus() -> None:
+    """What a job leaves on a node of its own comes free for nobody, and a grant of it would wait for ever."""
+    shown = """
+PartitionName=whole
+   DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO
+   PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=EXCLUSIVE
+
+PartitionName=mine
+   DisableRootJobs=NO ExclusiveUser=YES ExclusiveTopo=NO GraceTime=0 Hidden=NO
+   PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO
+
+PartitionName=plain
+   DisableRootJobs=NO ExclusiveUser=NO ExclusiveTopo=NO GraceTime=0 Hidden=NO
+   PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=FORCE:4
+"""
+    facts = replace(FACTS, alone=nodes_alone(shown))
+    found = list(doctor._alone(facts, ("plain", "mine", "whole")))
+    assert [(check.verdict, check.text.split(":")[0]) for check in found] == [
+        (Verdict.WARN, "mine is ExclusiveUser=YES"),
+        (Verdict.FAIL, "whole is OverSubscribe=EXCLUSIVE"),
+    ]
+    assert all(check.remedy for check in found)
 
 
 def test_a_slurmrestd_that_answers_no_reads_is_a_client_that_fails() -> None:
