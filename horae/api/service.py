@@ -63,7 +63,7 @@ class Service:
         config = with_operators(config)
         self.socket = socket_path(config)
         self.arbiter = Arbiter(config, connect(config.cluster), profiles=profiles, apps=apps)
-        site = AccessRules(frozenset(config.operators), config.api.show_others)
+        site = AccessRules(frozenset(config.operators), config.api.show_others, homes=config.homes)
         try:
             self.socket.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._server = Server(create_app(ArbiterBackend(self.arbiter), site), self.socket)

@@ -256,11 +256,12 @@ def partition_qos(partitions: str) -> dict[str, str]:
 
 def nodes_alone(partitions: str) -> dict[str, str]:
     """Partitions whose nodes are one job's, or one user's, alone, and the setting that says so."""
-    told = (
-        (name, re.search(r"\b(?:OverSubscribe=EXCLUSIVE|ExclusiveUser=YES)\b", text))
-        for name, text in _each(partitions)
-    )
-    return {name: found[0] for name, found in told if found}
+    alone = {}
+    for name, text in _each(partitions):
+        said = re.search(r"\b(?:OverSubscribe=EXCLUSIVE|ExclusiveUser=YES)\b", text)
+        if said:
+            alone[name] = said[0]
+    return alone
 
 
 def _each(partitions: str) -> list[tuple[str, str]]:

@@ -21,6 +21,8 @@ class AccessRules:
     show_others: bool = False  #: everybody sees everything, where the cluster hides nothing
     #: what the cluster itself hides of one user's from the others, as it is now (`Capabilities.hides`)
     hides: Callable[[], Collection[str]] = tuple
+    #: the tenants that list a user
+    homes: Callable[[str], Collection[str]] = lambda _user: ()
 
     @property
     def open(self) -> bool:
@@ -70,7 +72,10 @@ def about(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[st
 
 def status(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
     data = counted(data, caller, site)
-    tenants = {str(j["tenant"]) for j in data["jobs"] if own(j["owner"], caller)}
+    tenants = set(site.homes(caller.name))
+    for each in data["jobs"]:
+        if own(each["owner"], caller):
+            tenants.add(str(each["tenant"]))
     shown = dict(data) if whole("", caller, site) else public.status(data, tenants)
     return {**shown, "jobs": [job(j, caller, site) for j in data["jobs"]]}
 

@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import is_typeddict
 
-from horae.api import words
+from horae.api import peers, words
 from horae.api.client import Client
 from horae.api.errors import ApiError
 from horae.api.privacy import access, public
@@ -323,6 +323,16 @@ def test_who_holds_nothing_is_not_said_to_have_got_gpus() -> None:
     assert public.job({**waits, "causes": causes})["why"] == "it is to get GPUs"
     assert public.job({**waits, "causes": causes})["causes"][0]["text"] == "it is to get GPUs"
     assert public.job({**waits, "state": "running", "allocation": {"n1": 2}})["why"] == "it got GPUs"
+
+
+def test_a_tenants_budget_is_shown_to_whom_it_lists_before_their_first_job() -> None:
+    rows = [{"name": name, "weight": 1.0, "budget": {"used": 3.0}} for name in ("vision", "speech")]
+    data = {"cluster": {}, "now_s": 0.0, "jobs": [], "nodes": [], "tenants": rows, "pools": [], "alerts": []}
+    rules = access.AccessRules(homes=lambda user: ["vision"] if user == "ann" else [])
+    told = access.status(data, peers.Caller(1001, "ann", operator=False), rules)
+    assert [row.get("budget") for row in told["tenants"]] == [{"used": 3.0}, None]
+    told = access.status(data, peers.Caller(1002, "bob", operator=False), rules)
+    assert [row.get("budget") for row in told["tenants"]] == [None, None]
 
 
 def test_a_tenants_budget_is_shown_to_its_own_users() -> None:
