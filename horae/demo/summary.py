@@ -30,11 +30,12 @@ def summary(
 ) -> dict[str, Any]:
     """`status`: the last one, with ended jobs. `apps`: as the API shows them. `stories`: by job.
 
-    `events`: the whole history.
+    `events`: the whole history, asked for after all else.
     """
     jobs = [_job(job, stories.get(job["id"], Story())) for job in status["jobs"]]
     pauses = restarts(events)
-    lost = [text for job in jobs for text in _lost(job)]
+    ordered = _ordered(events)
+    lost = [text for job in jobs for text in _lost(job, max(job["starts"], ordered.get(job["id"], 0)))]
     held = sum(record.held_gpu_s.values())
     jcts = [j["jct_s"] for j in jobs if j["state"] == "completed"]
     return {
@@ -99,7 +100,18 @@ def _app(app: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lost(job: Mapping[str, Any]) -> list[str]:
+def _ordered(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How often each job was to be started. Written down before it is done: a trainer's first line may come before the
+    arbiter's next look."""
+    found: dict[str, int] = {}
+    for event in events:
+        epoch = (event.get("data") or {}).get("epoch")
+        if event["kind"] == "intent" and epoch is not None:
+            found[event["job"]] = max(found.get(event["job"], 0), epoch)
+    return found
+
+
+def _lost(job: Mapping[str, Any], ordered: int) -> list[str]:
     """What went wrong with a job, in sentences. Nothing: its work is all there, once."""
     name = f"job {job['id']} ({job['name']})"
     out = []
@@ -112,8 +124,8 @@ def _lost(job: Mapping[str, Any]) -> list[str]:
         out.append(f"{name} left out {job['skipped_steps']} steps")
     if job["state"] == "completed" and job["steps"] != job["total"]:
         out.append(f"{name} is called completed after {job['steps']} of {job['total']} steps")
-    if job["starts"] < len(job["sizes"]):
-        out.append(f"{name} was started {len(job['sizes'])} times, of which the arbiter knows {job['starts']}")
+    if ordered < len(job["sizes"]):
+        out.append(f"{name} was started {len(job['sizes'])} times, of which the arbiter knows {ordered}")
     return out
 
 

@@ -184,9 +184,9 @@ def test_a_partition_that_is_gone_from_slurm_conf_leaves_a_true_picture(cluster:
 
 def test_a_managed_partition_goes_down_and_comes_back(cluster: Driver) -> None:
     job = cluster.submit("closed")
-    partition = harness(cluster).partition
+    partition, place = harness(cluster).partition, cluster.one()
     containers(cluster).run("scontrol", "update", f"PartitionName={partition}", "State=DOWN")
-    cluster.start(job, cluster.one())
+    cluster.start(job, place)  # decided before
     cluster.until("blocked", lambda: cluster.job(job).blocked is not None)
     cluster.until("taken back", lambda: cluster.job(job).state is JobState.QUEUED)
     containers(cluster).run("scontrol", "update", f"PartitionName={partition}", "State=UP")

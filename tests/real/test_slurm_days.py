@@ -468,9 +468,10 @@ def test_release_all_hands_everything_back_without_python(private: Driver) -> No
     for job in admins:
         scontrol(private, "hold", number(job))
     ours = [h.submit_script(PLAIN, "--gres=gpu:1", *words) for words in ((), (ELASTIC,))]
+    place = private.other(1)
     scontrol(private, "update", f"PartitionName={h.partition}", "State=DOWN")
     for job in ours:
-        private.start(job, private.other(1))
+        private.start(job, place)
 
     def held() -> bool:
         private.observe()

@@ -153,11 +153,11 @@ def test_of_a_list_of_partitions_the_others_start_it_as_in_plain_slurm(site: Gro
 
 
 def test_a_grant_that_slurm_does_not_follow_takes_ours_off_the_list_alone(site: Ground) -> None:
-    both = f"--partition={site.partition},raw"
+    both, place = f"--partition={site.partition},raw", site.driver.one()
     with closed(site, "raw"), closed(site, site.partition):
         number = site.submit(both, "--gres=gpu:1")
         job = site.offered(number)
-        site.driver.start(job, site.driver.one())
+        site.driver.start(job, place)  # decided before
         wait_for("both", lambda: set(site.shown(number)["Partition"].split(",")) == {site.partition, "raw"})
         site.driver.until(
             "not followed", lambda: bool(site.driver.observe()) and site.shown(number)["Partition"] == "raw"
@@ -166,7 +166,7 @@ def test_a_grant_that_slurm_does_not_follow_takes_ours_off_the_list_alone(site: 
         site.slurm.run("scontrol", "hold", number)
         site.driver.observe()
         with pytest.raises(Exception, match="scontrol release"):
-            site.driver.port.start(job, site.driver.one(), 2)
+            site.driver.port.start(job, place, 2)
         site.slurm.run("scontrol", "release", number)
     wait_for("the other one starts it", lambda: site.shown(number)["JobState"] == "RUNNING")
     assert site.shown(number)["Partition"] == "raw"

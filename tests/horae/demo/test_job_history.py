@@ -66,7 +66,7 @@ def job(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def account(story: Story, apps: Any = (), **changes: Any) -> dict[str, Any]:
+def account(story: Story, apps: Any = (), events: Any = (), **changes: Any) -> dict[str, Any]:
     from horae.demo.record import ShareRecord
 
     record = ShareRecord()
@@ -78,7 +78,7 @@ def account(story: Story, apps: Any = (), **changes: Any) -> dict[str, Any]:
         record.add({**status, "now_s": now_s, "jobs": live})
     return summary(
         policy="p", framework="numpy", status={**status, "jobs": [job(**changes)]}, apps=apps, record=record,
-        stories={"1": story}, events=[], interrupted=False,
+        stories={"1": story}, events=events, interrupted=False,
     )  # fmt: skip
 
 
@@ -117,6 +117,13 @@ def test_whatever_went_wrong_is_told(story: Story, changes: dict[str, Any], word
     found = account(story, **changes)
     assert not found["ok"]
     assert any(words in text for text in found["lost"])
+
+
+def test_a_start_that_was_ordered_and_not_looked_at_yet_is_none_that_the_arbiter_does_not_know() -> None:
+    """A trainer's first line may be there before the arbiter's next look."""
+    ordered = [{"kind": "intent", "job": "1", "wall_s": 9.0, "data": {"verb": "start", "epoch": n}} for n in (1, 2)]
+    assert account(GOOD, events=ordered, starts=1)["ok"]
+    assert not account(GOOD, events=ordered[:1], starts=1)["ok"]
 
 
 def test_pauses_are_from_the_request_to_the_next_running() -> None:
