@@ -35,7 +35,10 @@ def summary(
     jobs = [_job(job, stories.get(job["id"], Story())) for job in status["jobs"]]
     pauses = restarts(events)
     ordered = _ordered(events)
-    lost = [text for job in jobs for text in _lost(job, max(job["starts"], ordered.get(job["id"], 0)))]
+    lost: list[str] = []
+    for job in jobs:
+        starts = max(job["starts"], ordered.get(job["id"], 0))
+        lost += _lost(job, starts)
     held = sum(record.held_gpu_s.values())
     jcts = [j["jct_s"] for j in jobs if j["state"] == "completed"]
     return {
@@ -105,9 +108,12 @@ def _ordered(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     arbiter's next look."""
     found: dict[str, int] = {}
     for event in events:
-        epoch = (event.get("data") or {}).get("epoch")
-        if event["kind"] == "intent" and epoch is not None:
-            found[event["job"]] = max(found.get(event["job"], 0), epoch)
+        if event["kind"] != "intent":
+            continue
+        job, data = event["job"], event.get("data") or {}
+        epoch = data.get("epoch")
+        if epoch is not None:
+            found[job] = max(found.get(job, 0), epoch)
     return found
 
 

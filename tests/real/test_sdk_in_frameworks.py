@@ -202,7 +202,7 @@ def test_lightning(exec_job: Make) -> None:
                 super().__init__()
                 self.layer = torch.nn.Linear(4, 1)
             def training_step(self, batch, index):
-                time.sleep(0.02)
+                time.sleep(0.06)
                 x, y = batch
                 return ((self.layer(x) - y) ** 2).mean()
             def configure_optimizers(self):

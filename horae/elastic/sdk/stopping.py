@@ -1,5 +1,6 @@
 """The request to checkpoint and leave: USR1, TERM or a stop file, all alike."""
 
+import atexit
 import json
 import signal
 import threading
@@ -24,6 +25,7 @@ class StopRequest:
         if install and threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 signal.signal(number, self._on_signal)
+            atexit.register(ignore_from_now_on)  # frameworks put back at their end what was there at their beginning
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._asked = True

@@ -51,3 +51,23 @@ def test_a_request_that_comes_before_the_supervisor_listens_is_heard(tmp_path: P
 def test_a_request_that_comes_after_the_end_changes_nothing(tmp_path: Path) -> None:
     """Python restores the default actions on its way out: exit code 86, say, would become 138."""
     assert said(LATE, tmp_path) == "7 {'SIG_IGN'}"
+
+
+TEARDOWN = """
+    import os, signal, sys
+    from horae.elastic.sdk.stopping import StopRequest
+
+    class Leaves:
+        def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGUSR1):
+            kill(pid, number)
+            os.write(1, b"it lives\\n")
+
+    StopRequest(None)
+    # as a framework that puts back, at its end, the handlers of its beginning
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    leaves = Leaves()
+"""
+
+
+def test_a_request_while_the_trainers_interpreter_is_torn_down_does_not_kill_it(tmp_path: Path) -> None:
+    assert said(TEARDOWN, tmp_path) == "it lives"
