@@ -141,6 +141,7 @@ class FaultyConnection:
     def __init__(self, cluster: FaultyCluster, disk: KeptDisk, hazards: Hazards, broken: BrokenRule | None) -> None:
         self._cluster, self._disk, self._hazards, self._broken = cluster, disk, hazards, broken
         self._mislead: Callable[[Observation], Observation] | None = None
+        self._misled_until_s: Seconds = 0.0  #: another arbiter may be misled for longer, by what it saw itself
 
     def capabilities(self) -> Capabilities:
         return self._cluster.capabilities()
@@ -153,9 +154,9 @@ class FaultyConnection:
             cluster.tear(job)
         true_again = hazards.now_s >= cluster.misleading_until_s + LATEST_S  # no two without a look at what is
         if true_again and (fault := hazards.of(FaultKind.BAD_LOOK)) is not None:
-            cluster.misleading_until_s = hazards.now_s + (fault.by_s or 0.0)
+            self._misled_until_s = cluster.misleading_until_s = hazards.now_s + (fault.by_s or 0.0)
             self._mislead = partial(_as_it_was, seen) if fault.how == "old" else partial(_in_part, fault)
-        if self._mislead is None or hazards.now_s >= cluster.misleading_until_s:
+        if self._mislead is None or hazards.now_s >= self._misled_until_s:
             return seen
         shown = self._mislead(seen)
         told = {job.id: job for job in shown.jobs}

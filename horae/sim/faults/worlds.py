@@ -90,6 +90,17 @@ WEIGHTS = {
     FaultKind.BAD_POLICY: 6,
     FaultKind.USER_ORDER: 6,
 }
+#: The same in later worlds: the kinds that came last to this list, the more the less often they take effect.
+LATER_WEIGHTS = dict.fromkeys(WEIGHTS, 1) | {
+    FaultKind.JOB_DIES: 14,
+    FaultKind.BAD_CHECKPOINT: 9,
+    FaultKind.LOST_JOURNAL: 6,
+    FaultKind.CLUSTER_AWAY: 6,
+    FaultKind.BAD_LOOK: 8,
+    FaultKind.BAD_POLICY: 6,
+    FaultKind.USER_ORDER: 10,
+}
+LATER_FROM = 4300
 #: What lasts a while, and is over sooner where it hails.
 LASTING = (FaultKind.LIE, FaultKind.CLUSTER_AWAY, FaultKind.BAD_LOOK, FaultKind.BAD_POLICY, FaultKind.USER_ORDER)
 
@@ -112,6 +123,23 @@ CALM = Weather((4.5, 6.5), (3.0, 5.0), (5, 20), (300.0, 900.0, 3600.0), 0.0)
 HAIL = Weather((1.7, 2.4), (0.0, 0.6), (4, 12), (5.0, 15.0), 0.02, SMALL, (0.1, 1.0), (2.0, 20.0))
 
 
+class Climate(NamedTuple):
+    """A world whose draw of 0 to 1 is below `calm` is, below `stormy` likewise; in the others it hails."""
+
+    calm: float
+    stormy: float
+    weights: Mapping[FaultKind, int]
+
+    def weather(self, sky: float) -> Weather:
+        if sky < self.calm:
+            return CALM
+        return STORMY if sky < self.stormy else HAIL
+
+
+def climate(seed: int) -> Climate:
+    return Climate(0.2, 0.6, WEIGHTS) if seed < LATER_FROM else Climate(0.02, 0.4, LATER_WEIGHTS)
+
+
 @dataclass(frozen=True, slots=True)
 class FaultyWorld:
     run: FaultyRun
@@ -124,8 +152,7 @@ class FaultyWorld:
 def world(seed: int) -> FaultyWorld:
     """The world of this seed, whole."""
     chance = Random(seed)
-    sky = chance.random()
-    kind = CALM if sky < 0.2 else STORMY if sky < 0.6 else HAIL
+    kind = climate(seed).weather(chance.random())
     policies = SLOW if chance.random() < kind.slow else SWIFT
     cluster = cluster_of(chance.choice(kind.clusters))
     settings = Settings.of(
@@ -190,7 +217,7 @@ def _schedule(
     nodes: Sequence[NodeName],
     lasts_s: tuple[Seconds, Seconds] | None,
 ) -> tuple[PlannedFault, ...]:
-    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
+    kinds, weights = zip(*climate(seed).weights.items(), strict=True)
     at, out, back_s = 0.0, [], dict.fromkeys(nodes, 0.0)
     while (at := at + chance.expovariate(1 / gap_s)) < until_s:
         kind = chance.choices(kinds, weights)[0]

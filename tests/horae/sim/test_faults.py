@@ -20,9 +20,10 @@ from horae.sim.engine.restarts import constant
 from horae.sim.engine.workload import Workload, runs
 from horae.sim.engine.world import SimulatedWorld
 from horae.sim.faults import days
-from horae.sim.faults.arbiter import BREAKS, BrokenRule, KeptDisk
+from horae.sim.faults.arbiter import BREAKS, BrokenRule, FaultyConnection, KeptDisk
 from horae.sim.faults.cluster import FaultyCluster
 from horae.sim.faults.days import BadDays
+from horae.sim.faults.hazards import Hazards
 from horae.sim.faults.run import FaultyRun
 from horae.sim.faults.schedule import HOWS, FaultKind, PlannedFault, drawn, read_schedule
 from horae.sim.faults.shrink import shortest
@@ -208,6 +209,20 @@ def test_a_clock_that_jumps_makes_no_stop_look_old() -> None:
     """An arbiter that is started after a step has the new time: stops on record are older by it at once."""
     played = run(111, "afs-l")
     assert played.play(played.schedule(EVERY)).violations == []
+
+
+def test_what_a_cluster_showed_long_ago_is_not_shown_again_as_another_arbiter_is_misled() -> None:
+    plain, hazards = cluster_of("v100:1x4"), Hazards()
+    cluster = FaultyCluster(SimulatedWorld(Throughput(plain), constant(0.0)), plain, hazards.later)
+    one, other = (FaultyConnection(cluster, KeptDisk(), hazards, None) for _ in range(2))
+    for at_s, misled in ((0.0, one), (1000.0, other)):
+        hazards.now_s = cluster.now_s = at_s
+        cluster.claim(f"of {at_s:g}")
+        hazards.arm(PlannedFault(at_s, FaultKind.BAD_LOOK, by_s=5.0, how="old"))
+        misled.observe()
+    cluster.claim("the newest")
+    assert one.observe().claim == "the newest"
+    assert other.observe().claim == "of 1000"
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:

@@ -10,12 +10,20 @@ import pytest
 
 from horae.sim.faults.arbiter import BREAKS, BrokenRule
 from horae.sim.faults.schedule import FaultKind
-from horae.sim.faults.worlds import lived, world
+from horae.sim.faults.worlds import LATER_FROM, lived, world
 
 
 def test_a_world_is_its_seed() -> None:
     assert lived(6) == lived(6)
     assert world(5).schedule != world(6).schedule
+
+
+def test_later_worlds_have_more_of_what_takes_effect_least_often() -> None:
+    def share(first: int) -> float:
+        kinds = [fault.kind for seed in range(first, first + 20) for fault in world(seed).schedule]
+        return kinds.count(FaultKind.JOB_DIES) / len(kinds)
+
+    assert share(LATER_FROM) > 1.5 * share(LATER_FROM - 20)
 
 
 def test_nothing_is_lost_in_the_first_worlds() -> None:
