@@ -55,6 +55,7 @@ def test_each_broken_rule_is_found_in_some_world(rule: BrokenRule) -> None:
 
 @pytest.mark.soak
 def test_nothing_is_lost_in_worlds_that_nobody_has_seen() -> None:
+    """New ones each time: it neither resumes nor counts, which `benchmarks/bad_days.py` does."""
     first = SystemRandom().randrange(10**6, 10**9)
     for seed in range(first, first + 200):
         assert lived(seed)["violations"] == [], f"seed {seed}"
