@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from policy.contract import Context
-from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Job, JobName, Reason, Snapshot
+from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Job, JobName, NodeName, Reason, Snapshot
 from policy.parts.pools import Pools
 from policy.parts.reasons import gpus, outcome
 from policy.parts.standing import settled
@@ -315,11 +315,17 @@ def explain(
             continue
         if job.name in placed.short:
             text = f"{found.text}; no place for more obeys the limits"
-            all_its_own = all(held >= whole[node] for node, held in now.items())
-            change = "more nodes like those that it is on" if all_its_own else "GPUs that come free on the same nodes"
-            out[job.name] = replace(found, text=text, change=change)
+            out[job.name] = replace(found, text=text, change=_way_to_more(job, now, placer, whole))
         else:
             text = f"{found.text}; more would not make it faster, so {gpus(idle)} may stay idle"
             change = "a measurement that shows a gain from more GPUs"
             out[job.name] = Reason(Code.NO_GAIN, text, {**found.numbers, "idle": idle}, change)
     return out
+
+
+def _way_to_more(job: Job, now: Mapping[NodeName, Gpus], placer: Placer, whole: Mapping[NodeName, Gpus]) -> str:
+    """What would give more to a job that holds less than it may; nodes bring nothing where its tenant is full."""
+    if placer.room(job.tenant) == 0:
+        return "a higher limit"
+    all_its_own = all(held >= whole[node] for node, held in now.items())
+    return "more nodes like those that it is on" if all_its_own else "GPUs that come free on the same nodes"

@@ -278,6 +278,7 @@ HOLDERS: Mapping[str, Deed] = {
     r"": _nothing,
     r"GPUs that come free on the same nodes": _all_others_end,
     r"more nodes like those that it is on": _nodes_like_its_own,
+    r"a higher limit(?:, or (a smaller minimum))?": _limit,
     r"a measurement that shows a gain from more GPUs": _more_is_faster,
     r"a smaller minimum, or more nodes of one type": _smaller_or_nodes,
 }

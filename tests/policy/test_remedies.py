@@ -80,7 +80,7 @@ def test_what_would_change_it_does_for_those_who_hold_gpus(snapshot: Snapshot, p
     assert not untrue_of_holders(snapshot, policy)
 
 
-@pytest.mark.parametrize(("seed", "jobs"), [(70000, 12), (70003, 8), (1012, 8), (1020, 4), (320529, 2)])
+@pytest.mark.parametrize(("seed", "jobs"), [(70000, 12), (70003, 8), (1012, 8), (1020, 4), (320529, 2), (350010, 6)])
 def test_on_crowded_clusters_it_does_too(seed: int, jobs: int) -> None:
     for policy in NAMES:
         assert not untrue_of_holders(crowd(seed, jobs), policy)
