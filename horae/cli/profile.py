@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +26,9 @@ from profiler.rules.book import BadRules, RuleBook
 from profiler.rules.book import load as load_rules
 from profiler.runs import log_files
 from profiler.runs.reader import LogReader
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 SETTINGS = {
     "epilog": "Example:  `horae profile slurm-*.out`;  `horae profile --follow train.log`;  "
@@ -368,7 +371,17 @@ def _table_view() -> Iterator[Callable[[Shown], None]]:
             grid = Table(*(c.title for c in COLUMNS), box=None, header_style="bold")
             for name, _, runs in answers:
                 for row in _rows(name, runs):
-                    grid.add_row(*(c.text if isinstance(c, Cell) else c for c in row))
+                    cells = [_cell_text(cell) for cell in row]
+                    grid.add_row(*cells)
             live.update(grid)
 
         yield redraw
+
+
+def _cell_text(cell: Cell | str) -> Text:
+    """What is in it, and not what it would mean as markup: who wrote a log has named it."""
+    from rich.text import Text
+
+    if isinstance(cell, Cell):
+        return Text(cell.text)
+    return Text(cell)

@@ -49,6 +49,6 @@ def _loss(axes: Any, job: Mapping[str, Any], colour: str) -> None:
             axes.axvline(step, color="grey", linewidth=0.6, linestyle=":")
             axes.text(step, 1.0, f" {world}", transform=axes.get_xaxis_transform(), va="top", fontsize=7, color="grey")
         last = world
-    axes.set_title(f"{job['name']} ({job['tenant']})", fontsize=9)
+    axes.set_title(f"{job['name']} ({job['tenant']})", fontsize=9, parse_math=False)
     axes.tick_params(labelsize=7)
     axes.set_ylim(bottom=0)

@@ -90,7 +90,7 @@ def _gantt(policy: str, rows: Sequence[Mapping[str, str]], path: Path) -> Path:
                 lines[job], at_s - began, left=began, height=0.8, color="tab:blue", alpha=0.25 + 0.75 * had / most
             )
         since[job] = (at_s, gpus)
-    axes.set_yticks(range(len(names)), names, fontsize=6)
+    axes.set_yticks(range(len(names)), names, fontsize=6, parse_math=False)
     axes.invert_yaxis()
     axes.set(xlabel="seconds", title=f"{policy}: who held GPUs; the darker, the more (up to {most})")
     figure.savefig(path, dpi=110)

@@ -40,7 +40,7 @@ def draw(runs: Sequence[Run], path: Path, title: str = "") -> None:
     if not shown:
         for panel in grid.flat:
             panel.text(0.5, 0.5, "no training found", ha="center", transform=panel.transAxes)
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)  # a name of a file is no formula
     figure.savefig(path, dpi=110)
 
 

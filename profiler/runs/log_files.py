@@ -28,6 +28,8 @@ PIECE = 1 << 18
 STDIN = "-"
 _HEAD = 256  #: bytes at the beginning of a file by which it is known again
 _ENDING = 256  #: bytes before the place up to which a file was read, by which a rewritten one is told
+_PACKED_PIECE = 1 << 10  #: bytes of a packed file that are unpacked at a time
+_MOST_MEMORY = 256 << 20  #: bytes that a packed file may make its unpacker hold; `xz -9` needs 65 MiB
 _PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"(\xb5/\xfd": "zstd"}
 _NOT_LOGS = frozenset(
     [
@@ -173,42 +175,76 @@ def _feed(
 def _unpacked(raw: IO[bytes], packing: str) -> Any:
     if packing == "gzip":
         return gzip.GzipFile(fileobj=raw)
-    if packing == "xz":
-        return lzma.LZMAFile(raw)
     if packing == "bzip2":
         return bz2.BZ2File(raw)
+    if packing == "xz":
+        return _xz(raw)
     if packing == "zstd":
-        return _Zstd(raw)
+        return _zstd(raw)
     return raw
 
 
-class _Zstd:
-    """The text of a zstd file, of one frame or several; EOFError where the last is not whole."""
+def _xz(raw: IO[bytes]) -> _Frames:
+    def begin() -> Any:
+        return lzma.LZMADecompressor(memlimit=_MOST_MEMORY)
 
-    def __init__(self, raw: IO[bytes]) -> None:
+    return _Frames(raw, begin, lzma.LZMAError)
+
+
+def _zstd(raw: IO[bytes]) -> _Frames:
+    import zstandard
+
+    def begin() -> Any:
+        unpacker = zstandard.ZstdDecompressor()
+        return unpacker.decompressobj()
+
+    return _Frames(raw, begin, zstandard.ZstdError)
+
+
+class _Frames:
+    """The text of a file of one frame or several; EOFError where the last is not whole, or one is damaged.
+
+    Whoever packed a log says how far it unpacks: a byte of zstd becomes 32 KiB at most, so few bytes are taken at a
+    time.
+    """
+
+    def __init__(self, raw: IO[bytes], begin: Callable[[], Any], damaged: type[Exception]) -> None:
         self._raw = raw
+        self._begin = begin
+        self._damaged = damaged
         self._frame: Any = None
+        self._between = False  #: a whole frame was read, and none has begun since
 
     def read(self, size: int) -> bytes:
-        import zstandard
-
-        while chunk := self._raw.read(size // 4):
-            out = b""
-            while chunk:
-                if self._frame is None:
-                    self._frame = zstandard.ZstdDecompressor().decompressobj()
-                try:
-                    out += self._frame.decompress(chunk)
-                except zstandard.ZstdError as error:
-                    raise EOFError(str(error)) from None
-                chunk = self._frame.unused_data
-                if self._frame.eof:
-                    self._frame = None
-            if out:
-                return out
+        limit = min(_PACKED_PIECE, size)
+        while chunk := self._raw.read(limit):
+            text = self._texts(chunk)
+            if text:
+                return text
         if self._frame is not None:
-            raise EOFError("the zstd frame is not whole")
+            raise EOFError("its last frame is not whole")
         return b""
+
+    def _texts(self, chunk: bytes) -> bytes:
+        found = []
+        while chunk := self._padded(chunk):
+            if self._frame is None:
+                self._frame = self._begin()
+            try:
+                found.append(self._frame.decompress(chunk))
+            except self._damaged as error:
+                raise EOFError(str(error)) from None
+            chunk = self._frame.unused_data
+            if self._frame.eof:
+                self._frame = None
+                self._between = True
+        return b"".join(found)
+
+    def _padded(self, chunk: bytes) -> bytes:
+        """Zeros between two frames are no text."""
+        if self._between and self._frame is None:
+            return chunk.lstrip(b"\0")
+        return chunk
 
 
 class Tail:

@@ -271,3 +271,34 @@ def test_no_point_is_lost_or_told_twice_however_a_log_comes(data: st.DataObject)
 def _copied(path: Path, to: Path) -> None:
     shutil.copy(path, to)
     os.truncate(path, 0)
+
+
+@pytest.mark.parametrize("level", [3, 19])
+def test_a_log_that_unpacks_to_thousands_of_its_size(tmp_path: Path, level: int) -> None:
+    """Whoever wrote it decides how far it unpacks: no piece that is held at once is as large as he likes."""
+    packer = zstandard.ZstdCompressor(level=level).compressobj()
+    path = tmp_path / "log.zst"
+    path.write_bytes(b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush())
+    with path.open("rb") as raw:
+        text = log_files._unpacked(raw, "zstd")
+        pieces = [len(piece) for piece in iter(partial(text.read, log_files.PIECE), b"")]
+    assert sum(pieces) == 256 << 20
+    assert max(pieces) <= 64 << 20
+
+
+def test_an_unpacker_that_is_to_hold_more_than_a_log_needs(tmp_path: Path) -> None:
+    """The packer says how much memory its reader needs: up to 4 GiB."""
+    path = tmp_path / "log.xz"
+    wide = {"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 512 << 20}
+    path.write_bytes(lzma.compress(LOG, filters=[wide]))
+    reader, (note,) = log_files.read(str(path), BOOK)
+    assert "Memory usage limit exceeded" in note
+    assert not reader.runs()
+
+
+@pytest.mark.parametrize("pack", [lzma.compress, zstandard.ZstdCompressor().compress], ids=["xz", "zst"])
+def test_several_frames_are_one_text(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(pack(LOG[:200]) + pack(LOG[200:]))
+    reader, notes = log_files.read(str(path), BOOK)
+    assert (reader.bytes, notes) == (len(LOG), [])

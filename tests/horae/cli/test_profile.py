@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -93,6 +94,33 @@ def test_plot(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["profile", "--plot", str(picture), str(log), str(empty)]) == 1
     assert (tmp_path / "out-1.png").exists() and (tmp_path / "out-2.png").exists()
     capsys.readouterr()
+
+
+def test_a_name_of_a_log_is_no_formula(log: Path, tmp_path: Path) -> None:
+    """Whose log it is names it: a picture's title is not read as mathematics."""
+    named, picture = tmp_path / r"a$\bad{$.log", tmp_path / "out.png"
+    named.write_bytes(log.read_bytes())
+    assert main(["profile", "--plot", str(picture), str(named)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_name_of_a_log_is_no_markup(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is it read as styles by a live table."""
+    folder = tmp_path / "[bold]["
+    folder.mkdir()
+    named, out = folder / "x].log", io.StringIO()
+    named.write_bytes(log.read_bytes())
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(time, "sleep", _interrupt)
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.chdir(tmp_path)
+    assert main(["profile", "--follow", "[bold][/x].log"]) == 130
+    assert "[bold][/x].log" in out.getvalue()
+
+
+def _interrupt(_seconds: float) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
