@@ -121,10 +121,13 @@ def test_a_service_through_its_life_with_the_traps_of_the_api(
     services.flex(name, owner, {"w": 2})  # asked twice: the workers that start must not be lost
     wait_for("two workers", lambda: len(workers(services, name, owner)) == 2)
     assert manager.app(application).kind == "yarn-service"
-    services.stop(name, owner)
+    patiently(lambda: services.stop(name, owner))
     services.stop(name, owner)
     patiently(lambda: services.start(name, owner))
     wait_for("the service runs again", lambda: flexible(services, name, owner))
+    again = services.get(name, owner)
+    assert again is not None
+    assert again.app not in ("", application), "the one that was stopped still answers"
     services.destroy(name, owner)
     services.destroy(name, owner)
     assert services.get(name, owner) is None

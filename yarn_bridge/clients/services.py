@@ -7,7 +7,8 @@
   lose them: they hold GPUs and are never listed. So only counts that differ are sent.
 * A service can be refused at creation and yet be there, stopped: it is taken away again.
 * Giving back an instance that is not there lowers the count all the same: only living names are sent.
-* A start soon after a stop is refused; it is `TryLater`.
+* For two seconds after a stop its application master answers for the service as if it ran, and a start would find
+  nothing to do: so a stop is `TryLater` until the application has ended. A start too soon is refused: `TryLater` too.
 * Under Kerberos a service without principal or keytab is accepted, runs, and can never be flexed: it gets the
   owner's (OWNER/horae@REALM and /user/OWNER/horae.keytab in HDFS), or is refused here.
 * A service belongs to who created it: every call names the owner.
@@ -117,11 +118,12 @@ class Services:
             self._change(name, owner, {"state": "FLEX", "components": components}, "flexing")
 
     def stop(self, name: str, owner: str) -> None:
-        """Ends its application and keeps its definition. Stopping a stopped one is nothing."""
+        """Ends its application, and keeps its definition. TryLater until it has ended; then again is nothing."""
         answer = self._put(name, owner, {"state": "STOPPED"})
         if answer.refusal is not None and "already stopped" in answer.refusal.message:
             return
         answer.check(f"stopping {name}")
+        raise TryLater(f"stopping {name}: its application is still ending", retry_after_s=1.0)
 
     def start(self, name: str, owner: str) -> None:
         """Starts a stopped one, under a new application id. TryLater while the last application is still ending."""

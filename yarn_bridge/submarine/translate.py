@@ -17,7 +17,7 @@ from horae.elastic.supervisor.tasks import FRAMEWORK, SERVERS
 from policy.model import BadInput
 from yarn_bridge.submarine import resources, roles, service, values, words, yamlfile
 from yarn_bridge.submarine.given import Given, Wanted
-from yarn_bridge.submarine.luggage import Luggage
+from yarn_bridge.submarine.local_resources import LocalResources
 from yarn_bridge.submarine.paths import Paths
 from yarn_bridge.submarine.resources import Resources
 from yarn_bridge.submarine.roles import ServerRole
@@ -77,7 +77,7 @@ class _Job:
         self.name = wanted.need("name", "a job has a name").value
         self.staging = f"{self.home}/submarine/jobs/{self.name}/staging"
         self.paths = Paths(wanted, self.staging, self.notes)
-        self.luggage = Luggage(wanted, LocalPolicy(self.staging, self.strict), self.notes, self.home)
+        self.local = LocalResources(wanted, LocalPolicy(self.staging, self.strict), self.notes, self.home)
         self.workers = self._workers()
         self.board_alone = self.workers == 0
         self.resources = self._board_size() if self.board_alone else self._worker_resources()
@@ -97,7 +97,7 @@ class _Job:
             dry_run=wanted.has("dry_run"),
             json=wanted.has("json"),
             socket=wanted.text("socket"),
-            uploads=self.luggage.uploads,
+            uploads=self.local.uploads,
         )
 
     # --- what is refused ----------------------------------------------------------------------------------
@@ -371,11 +371,11 @@ class _Job:
         docker = image is not None or own is not None
         settings = values.conf(wanted.all("conf"), self.strict)
         wanted.idle += [("--conf", "", f"no effect: {text}") for text in settings.idle]
-        items = self.luggage.items(docker, settings.resources)
+        items = self.local.items(docker, settings.resources)
         queue = wanted.get("queue")
         if queue is not None and settings.queue not in (None, queue.value):
             raise queue.bad(f"--conf tony.yarn.queue says {settings.queue}", "keep one of them")
-        principal, keytab = self.luggage.kerberos()
+        principal, keytab = self.local.kerberos()
         whole = service.service(image, docker, items, env, principal, keytab)
         return service.extra(
             queue.value if queue else settings.queue, whole, service.worker(own, self.resources.others)

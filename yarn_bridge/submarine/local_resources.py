@@ -12,7 +12,7 @@ from yarn_bridge.submarine.values import Localization, LocalPolicy
 _KERBEROS = ("keytab", "principal", "distribute_keytab")
 
 
-class Luggage:
+class LocalResources:
     def __init__(self, wanted: Wanted, local: LocalPolicy, notes: dict[str, str], home: str) -> None:
         """`notes`: grows by what is to be said of an option."""
         self._wanted = wanted
