@@ -35,8 +35,10 @@ from policy.contract import Context
 from policy.model import BadInput, Job, Proposal, Snapshot
 from policy.parts.assign import assign, explain, wants
 from policy.parts.pools import Counted, Pools, Step
+from policy.parts.standing import beside_known
 
 
+@beside_known
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     """One AFS-L round."""
     jobs, pools, sated = _shared(snapshot, options, context)

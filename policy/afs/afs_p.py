@@ -29,13 +29,16 @@ from policy.parts import reasons
 from policy.parts.assign import assign, explain, wants
 from policy.parts.ordered import active
 from policy.parts.pools import Counted, Pools
+from policy.parts.standing import beside_known
 from policy.places.placement import Placer
 
 
+@beside_known
 def decide_p(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     return _decide(snapshot, options, context, simple=False)
 
 
+@beside_known
 def decide_s(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     return _decide(snapshot, options, context, simple=True)
 

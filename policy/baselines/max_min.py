@@ -19,8 +19,10 @@ from policy.contract import Context
 from policy.model import Job, Proposal, Snapshot
 from policy.parts.assign import assign, explain, wants
 from policy.parts.pools import Counted, Pools
+from policy.parts.standing import beside_known
 
 
+@beside_known
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     """One max-min round."""
     pools = Pools(snapshot, context.speeds)

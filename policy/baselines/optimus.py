@@ -24,8 +24,10 @@ from policy.parts.assign import assign, explain, wants
 from policy.parts.forecast import iterations_left
 from policy.parts.ordered import active
 from policy.parts.pools import Pools, Step
+from policy.parts.standing import beside_known
 
 
+@beside_known
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     jobs = active(snapshot)
     pools = Pools(snapshot, context.speeds)

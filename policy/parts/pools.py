@@ -83,6 +83,7 @@ class Pools:
         self._stay: dict[str, int] = {}
         self._newest = {t: i for i, t in enumerate(speeds.present)}
         draining: dict[str, GpuType] = {}
+        self._size: dict[NodeName, Gpus] = {}  #: of healthy nodes
         self._node_size: dict[GpuType, int] = {}
         self._rack_size: dict[GpuType, int] = {}
         racks: dict[tuple[GpuType, str | None], int] = {}
@@ -90,6 +91,7 @@ class Pools:
             size = n.gpus - n.foreign
             if n.health is Health.UP:
                 self.free[n.gpu_type] += size
+                self._size[n.name] = size
                 self._node_size[n.gpu_type] = max(self._node_size.get(n.gpu_type, 0), size)
                 racks[n.gpu_type, n.rack] = racks.get((n.gpu_type, n.rack), 0) + size
                 self._rack_size[n.gpu_type] = max(self._rack_size.get(n.gpu_type, 0), racks[n.gpu_type, n.rack])
@@ -100,9 +102,9 @@ class Pools:
         self._some: dict[GpuType, Gpus] = {}  #: what was taken of pools of some types
         self._unions: list[frozenset[GpuType]] = []  #: of such pools
         self._own = _held_on(draining, snapshot.jobs) if draining else {}
-        whole = any(job.shape is not None and job.shape.exclusive for job in snapshot.jobs)
-        self._beside = beside(snapshot, self._empty()) if whole else {}  #: taken with the first step
-        self._plain = not self._caps and not self._own and not self._beside  #: what is left is the same for every job
+        self._alone = {job.name for job in snapshot.jobs if job.shape is not None and job.shape.exclusive}
+        self._known_beside: dict[tuple[JobName, GpuType], Gpus] = {}  #: taken with the first step
+        self._plain = not self._caps and not self._own and not self._alone  #: what is left is the same for every job
         self._widest = widest
         # By kind of job, type and size: what a gang makes there, and the next size that helps.
         self._rates: dict[tuple[int, GpuType, Gpus], float] = {}
@@ -182,10 +184,20 @@ class Pools:
         return self._spare <= 0 and not self._own
 
     def _left(self, job: Job, gpu_type: GpuType) -> Gpus:
-        left = self._of(gpu_type) - (0 if self.count.get(job.name) else self._beside.get(job.name, 0))
+        left = self._of(gpu_type) - (0 if self.count.get(job.name) else self.beside(job, gpu_type))
         if not self._own:
             return left
         return left + max(self._own_on(job, gpu_type) - self.count.get(job.name, 0), 0)
+
+    def beside(self, job: Job, pool: GpuType) -> Gpus:
+        """GPUs of the pool that nobody has beside the job, where it shares no node."""
+        if job.name not in self._alone:
+            return 0
+        key = (job.name, pool)
+        if key not in self._known_beside:
+            gpu_type = pool if pool in self.free else None
+            self._known_beside[key] = beside(job, gpu_type, self._empty(), self._size)
+        return self._known_beside[key]
 
     def _own_on(self, job: Job, gpu_type: GpuType) -> Gpus:
         """GPUs of draining nodes that the job holds."""
@@ -293,7 +305,7 @@ class Pools:
             self._stay[job.tenant] = self._stay.get(job.tenant, 0) + step.gpus
         has = self.count.get(job.name, 0)
         from_own = max(min(self._own_on(job, step.gpu_type) - has, step.add), 0) if self._own else 0
-        taken = step.add - from_own + (0 if has else self._beside.get(job.name, 0))
+        taken = step.add - from_own + (0 if has else self.beside(job, step.gpu_type))
         self._spare -= taken
         if step.gpu_type in self.free:
             self.free[step.gpu_type] -= taken

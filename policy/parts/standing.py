@@ -5,18 +5,57 @@ sizes are placed first and what is idle is filled after, from other nodes each t
 hold stays while it leaves nothing idle, unless placing anew is worth more, and what was placed anew is placed again
 until that is worth no more. What is worth something depends on the places alone, never on how they came about; each
 step is worth more than the one before, so it ends.
+
+Sizes come before places, and one thing of a place is part of them: what is free beside a job that shares no node. While
+such a job has no place, that is supposed (`beside_known`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
-from policy.model import EMPTY, Allocation, JobName, Snapshot
+from policy.contract import Context, Policy
+from policy.model import EMPTY, Allocation, Gpus, JobName, Proposal, Snapshot
+from policy.parts import carrying
+from policy.parts.pools import ANY, Pools
 from policy.places.placement import Placer
 from policy.records import altered
 from policy.throughput import Throughput
+
+#: A place that is not the supposed one gives other sizes, and these may give another place: so often.
+MOST_AGAIN = 4
+
+
+def beside_known(policy: Policy) -> Policy:
+    """`policy`, whose sizes count what is free beside a job that shares no node, with that known: where such a job is
+    not placed as supposed, the policy is asked again as it would be once its answer is carried out."""
+
+    @wraps(policy)
+    def known(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+        proposal = policy(snapshot, options, context)
+        if not any(job.shape is not None and job.shape.exclusive for job in snapshot.jobs):
+            return proposal
+        now, supposed = snapshot, _beside(snapshot, context)
+        for _ in range(MOST_AGAIN):
+            then = replace(applied(now, proposal.allocation), state=proposal.state)
+            found = _beside(then, context)
+            if found == supposed:
+                break
+            now, supposed = then, found
+            proposal = policy(now, options, context)
+        return carrying.told(snapshot, now, proposal, context.speeds)
+
+    return known
+
+
+def _beside(snapshot: Snapshot, context: Context) -> list[Gpus]:
+    """GPUs beside the jobs that share no node, on each type and on any."""
+    pools = Pools(snapshot, context.speeds)
+    alone = [job for job in snapshot.jobs if job.shape is not None and job.shape.exclusive and job.work.left != 0]
+    return [pools.beside(job, t) for job in alone for t in (ANY, *context.speeds.types(job))]
 
 
 def settled(

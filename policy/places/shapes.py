@@ -7,10 +7,10 @@ What a job holds already is as its cluster gave it, and is left alone; nobody ne
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from policy.model import EMPTY, Allocation, Code, Gpus, Health, Job, JobName, NodeName, Proposal, Reason, Snapshot
+from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.places.placement import Placer
 from policy.throughput import Throughput
 
@@ -57,16 +57,13 @@ def _without_wrong(snapshot: Snapshot, proposal: Proposal, shaped: list[Job], sp
     return replace(proposal, allocation=allocation, reasons=reasons, leases=leases)
 
 
-def beside(snapshot: Snapshot, placer: Placer) -> dict[JobName, Gpus]:
-    """By job that shares no node: GPUs that nobody has beside it where it runs, or where it would with nothing of ours
-    there (of `placer` nothing is taken)."""
-    alone = [j for j in snapshot.jobs if j.shape is not None and j.shape.exclusive and j.work.left != 0]
-    size = {n.name: n.gpus - n.foreign for n in snapshot.cluster.nodes if n.health is Health.UP} if alone else {}
-    out = {}
-    for job in alone:
-        place = job.allocation or placer.best(job, job.gpus.above(0) or 1) or EMPTY
-        out[job.name] = sum(max(size.get(node, 0) - gpus, 0) for node, gpus in place.items())
-    return out
+def beside(job: Job, gpu_type: GpuType | None, placer: Placer, whole: Mapping[NodeName, Gpus]) -> Gpus:
+    """GPUs that nobody has beside a job that shares no node, on a type (None: any): where it runs, or where it would
+    with nothing of ours there (of `placer` nothing is taken). `whole`: GPUs of the healthy nodes."""
+    here = job.allocation
+    stays = bool(here) and (gpu_type is None or placer.speeds.by_type(here).keys() == {gpu_type})
+    place = here if stays else placer.best(job, job.gpus.above(0) or 1, gpu_type) or EMPTY
+    return sum(max(whole.get(node, 0) - gpus, 0) for node, gpus in place.items())
 
 
 def _closed(snapshot: Snapshot, proposal: Proposal) -> set[NodeName]:

@@ -34,6 +34,11 @@ FOUND = {
     "what it held on GPUs on which it does nothing was the size it was to have, until it was stopped": (
         ("odd-rates", 34110122, ("srtf", "srsf", "srtf-e", "srsf-e")),
     ),
+    "what is free beside a job that shares no node was supposed, and known once it ran: other sizes a round later": (
+        ("everything", 33110182, ("afs-l",)),
+        ("everything", 35110085, ("optimus",)),
+    ),
+    "what is free beside it on one GPU type was counted on another, by turns": (("everything", 35200418, ("afs-l",)),),
     "who ran on what others left idle took its home once asked again": (
         ("everything", 33110167, ("gandiva-fair", "lottery")),
     ),
