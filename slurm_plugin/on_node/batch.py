@@ -35,7 +35,7 @@ from horae.elastic.supervisor.shape import free_ports
 from horae.elastic.supervisor.spool import Spool
 from horae.elastic.supervisor.supervisor import STOP_SIGNALS, Supervisor
 
-from .task import STEP_FILE, note
+from .task import STEP_FILE, UNBEGUN_FILE, note
 
 #: Frozen at submission, or meant for the batch script alone: srun would obey them instead of the present shape.
 STALE = (
@@ -93,11 +93,13 @@ def run(options: argparse.Namespace) -> int:
 
     def gang() -> "List[Member]":
         pass_over(avoided, probe_step)
+        expect(folder)
         return members(options.command, env, os.getcwd(), found, hosts)
 
     part = start.run_of(options, epoch, gang)
     part.allocation = dict.fromkeys(hosts, found.gpus_per_node)
     part.translate = lambda code: translate(folder, epoch, code)
+    part.begun = lambda: not os.path.exists(folder.file(UNBEGUN_FILE))
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # the arbiter may signal as soon as it reads this
     announce(folder, epoch, is_batch_shell(), part.checkpoint)
     keep(STOP_SIGNALS)
@@ -252,6 +254,15 @@ def pass_over(avoided: Collection[int], probe: "Callable[[], Optional[int]]") ->
         number = probe()
         if number is None or number + 1 not in avoided:
             return
+
+
+def expect(folder: JobFolder) -> None:
+    """Say that no task has begun. A step that slurmctld refuses (busy, or just begun anew) is none of the program's
+    failures; where this cannot be said, every failure is."""
+    try:
+        write_atomic(folder.file(UNBEGUN_FILE), b"", sync=False)
+    except OSError as error:
+        os.write(2, ("[horae-exec] a step that is refused will not be tried again: %s\n" % error).encode())
 
 
 def probe_step() -> Optional[int]:

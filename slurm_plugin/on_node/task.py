@@ -13,6 +13,8 @@ from horae.elastic.supervisor.processes import exit_code, send
 
 #: What a start writes: the number of its newest step.
 STEP_FILE = "slurm.step"
+#: Stands from before a step until its first task begins.
+UNBEGUN_FILE = "slurm.unbegun"
 #: How long a task that checkpointed tries to say so.
 _NOTE_S = 60.0
 
@@ -30,6 +32,7 @@ def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = N
     env = dict(os.environ if variables is None else variables)
     env.update(rank_words(env))
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    _begin(env)
     if env["RANK"] == "0":
         _note_step(env)
     child = os.fork()
@@ -54,6 +57,16 @@ def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = N
     name = note(int(env[protocol.ENV_EPOCH]))
     noted = bool(code) and leave_note(os.path.join(env[protocol.ENV_JOB_DIR], name), code)
     return 0 if code == protocol.EXIT_STOPPED and noted else code
+
+
+def _begin(env: Mapping[str, str]) -> None:
+    """Take away, not write: that works on a full disk too, and what a program failed of must not look unbegun."""
+    try:
+        os.unlink(os.path.join(env[protocol.ENV_JOB_DIR], UNBEGUN_FILE))
+    except FileNotFoundError:
+        return  # another task was first
+    except (OSError, KeyError) as error:
+        os.write(2, ("[horae-exec] cannot note that this step began: %s\n" % error).encode())
 
 
 def _note_step(env: Mapping[str, str]) -> None:

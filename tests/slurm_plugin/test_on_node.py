@@ -33,6 +33,10 @@ os.environ["SLURM_STEP_ID"] = str(step)
 if words[-2:] == ["-c", "echo $SLURM_STEP_ID"]:
     os.execvp("sh", words[-3:])
 assert "--kill-on-bad-exit=1" in words and "--overcommit" in words
+refused = int(open("refused").read()) if os.path.exists("refused") else 0
+if refused:
+    open("refused", "w").write(str(refused - 1))
+    sys.exit("srun: error: Unable to create step for job 4711: Invalid generic resource (gres) specification")
 nodes, tasks = int(words[words.index("-N") + 1]), int(words[words.index("-n") + 1])
 command = words[words.index("--unbuffered") + 1 :]
 if command[0] == "--label":
@@ -185,6 +189,38 @@ def test_a_failing_task_ends_the_job_with_its_own_code(batch: Batch) -> None:
     state = batch.folder.state()
     assert state is not None
     assert state["state"] == "failed"
+
+
+def test_a_step_that_slurm_refuses_is_tried_again_and_is_no_failure_of_the_program(batch: Batch) -> None:
+    """Seen on a real 22.05 whose slurmctld had been started anew; nothing of the user's had run."""
+    (batch.path / "refused").write_text("2")
+    batch.launch(counter(steps=5))
+    code, out = batch.end()
+    assert code == 0
+    assert out.count("failed with exit code 1 before any of its ranks began, again in") == 2
+    state = batch.folder.state()
+    assert state is not None
+    assert (state["state"], state["failures"]) == ("completed", 0)
+
+
+def test_a_step_that_slurm_always_refuses_ends_the_job_with_its_words(batch: Batch) -> None:
+    (batch.path / "refused").write_text("100")
+    batch.launch(counter(steps=5))
+    code, out = batch.end()
+    assert code == 1
+    assert out.count("Unable to create step") == 4
+    state = batch.folder.state()
+    assert state is not None
+    assert (state["state"], state["native"]) == ("failed", "failed with exit code 1")
+
+
+def test_a_program_that_began_is_run_once_however_it_fails(batch: Batch) -> None:
+    """Also where the number of its step cannot be written down."""
+    (Path(batch.folder.path) / "slurm.step").mkdir(parents=True)
+    batch.launch("import sys; print('ran'); sys.exit(1)", nodes=1)
+    code, out = batch.end()
+    assert code == 1
+    assert out.count("ran") == 1
 
 
 def test_the_arbiters_epoch_is_used_for_the_restart_it_was_given_for(batch: Batch, tmp_path: Path) -> None:

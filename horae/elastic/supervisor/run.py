@@ -34,6 +34,8 @@ class Run:
         self.slots: Dict[str, List[int]] = {}
         #: A launcher's exit code as the gang's.
         self.translate: Callable[[int], int] = lambda code: code
+        #: Whether a rank of the newest gang began: where none did, its launcher's failure is not the job's.
+        self.begun: Callable[[], bool] = lambda: True
         #: Asked, again and again, when all ranks here have finished: whether all others have too. None: there are none.
         self.all_done: Optional[Callable[[], bool]] = None
         #: Somebody who listens for requests elsewhere while the gang runs; has `start()` and `end()`.

@@ -30,6 +30,7 @@ from .verdict import RETRY, End, Ending, judge
 _LOOK_S = 0.5  #: how often the job folder is looked at; signals come at once
 _READ = 1 << 18
 _RETRY_S = (1.0, 2.0, 5.0, 15.0, 60.0)  #: pauses before a failed gang is run again
+_MOST_UNBEGUN = 4  #: gangs of one start of which no rank began
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -43,6 +44,7 @@ class Supervisor:
         self._last = last
         before = folder.state() or {}
         self._failures = int(before.get("failures") or 0)
+        self._unbegun = 0
         self._ran_before_s = float(before.get("ran_s") or 0.0)
         own = run.self_checkpointing
         self.marks = Marks(None if own else run.checkpoint, before.get("checkpoint"), self.say)
@@ -78,7 +80,8 @@ class Supervisor:
                 break
             pause = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
             attempt += 1
-            self.say("%s; failure %d of %d, again in %g s" % (verdict.text, self._failures, self.job.retries, pause))
+            counted = "; failure %d of %d" % (self._failures, self.job.retries) if verdict.failure else ""
+            self.say("%s%s, again in %g s" % (verdict.text, counted, pause))
             self.native = verdict.text
             self._account(State.STARTING)
             if self._wait_to_retry(pause):
@@ -189,8 +192,11 @@ class Supervisor:
         return False
 
     def _end(self, code: int) -> End:
+        unbegun = not self.job.begun()
+        self._unbegun += unbegun
         return End(
             code=code,
+            unbegun=unbegun and self._unbegun < _MOST_UNBEGUN,
             cancel=self._departure.cancel and self._departure.terminated,
             stop=self._departure.stop_at is not None,
             killed=self._departure.overdue,

@@ -19,6 +19,7 @@ class End(NamedTuple):
     out_of_time: bool = False  #: its time limit is used up
     complete: bool = False  #: a complete checkpoint exists, or the job says that it keeps its own
     own_checkpoints: bool = False  #: the job says that it keeps its own
+    unbegun: bool = False  #: its launcher failed before any rank began, and may be tried again
     unformed: bool = False  #: its ranks were asked to leave before they had found each other
     resumable: bool = True  #: it can be started again at all
     lost: str = ""  #: why no checkpoint could be written, where none is there: a start would begin at step 0
@@ -50,6 +51,7 @@ def _verdicts(end: End) -> "Iterator[Tuple[bool, Ending]]":
     yield checkpointed, Ending(State.STOPPED, "stopped after a checkpoint")
     yield asked and end.stop and end.unformed, Ending(State.STOPPED, "asked to stop before it began")
     yield end.stop and end.killed, Ending(State.STOPPED, "did not leave in time and was killed")
+    yield end.unbegun and not end.stop, Ending(RETRY, text + " before any of its ranks began")
     lost = "%s; it is not run again from the beginning: no checkpoint could be written (%s)" % (text, end.lost)
     yield bool(end.lost) and not end.complete, Ending(State.FAILED, lost, failure=True)
     yield not end.resumable or end.failures >= end.retries, Ending(State.FAILED, text, failure=True)
