@@ -48,6 +48,8 @@ class Invariants:
     capacity: Mapping[NodeName, Gpus]
     #: stops on record that have not taken effect: (asked at, by the arbiter's clock; seen at, by the world's)
     _leaving: dict[JobId, tuple[Seconds, Seconds]] = field(default_factory=dict)
+    #: since when a job is over for the arbiter by its owner's word, and not for the cluster
+    _over: dict[JobId, Seconds] = field(default_factory=dict)
     #: what owners ordered and the arbiter took, and when: `cancel` or `hold`
     ordered: dict[JobId, tuple[str, Seconds]] = field(default_factory=dict)
     gone: set[JobId] = field(default_factory=set)  #: cancelled before the cluster knew them
@@ -117,8 +119,10 @@ class Invariants:
                 if now_s - max(self._restored_s, self._free_s) <= LEAVES_S and self._restored_s > -inf:
                     continue
                 raise InvariantBroken("lost", now_s, job, "it was taken in, and the arbiter does not know it")
-            if not record.live and record.cancel_by == record.owner and not run.allocation:
-                continue  # its owner wanted no more; what the cluster still knows of it is asked to end before long
+            if record.live:
+                self._over.pop(job, None)
+            elif record.cancel_by == record.owner and not self._runs_on(job, run, now_s):
+                continue
             if not record.live:
                 why = f"{record.ended}: {record.end_text}" if record.ended else "handed back"
                 raise InvariantBroken("lost", now_s, job, f"it has not ended, and the arbiter has it as {why}")
@@ -130,6 +134,12 @@ class Invariants:
                 self._leaving[job] = asked_s, now_s
             if now_s - max(self._leaving[job][1], self._free_s) > LEAVES_S:
                 raise InvariantBroken("intent", now_s, job, "it is to leave, and nobody asks it to")
+
+    def _runs_on(self, job: JobId, run: SimulatedJob, now_s: Seconds) -> bool:
+        """Its owner wanted no more of it; what the cluster still knows of it is asked to end before long. It may have
+        been handed in anew to an arbiter without this journal, and run: it is reopened then."""
+        since_s = self._over.setdefault(job, now_s)
+        return bool(run.allocation) and now_s - max(since_s, self._free_s) > LEAVES_S
 
     def orders(self, ledger: Ledger, runs: Mapping[JobId, SimulatedJob], now_s: Seconds) -> None:
         """After each event: what an owner was told is done is on record, and is done before long."""

@@ -42,6 +42,11 @@ def test_jobs_with_as_good_a_claim_do_not_withdraw_each_others_starts_for_ever()
     assert found["rounds"] < 1000
 
 
+def test_a_cancelled_job_that_another_arbiter_was_handed_anew_is_reopened_and_not_lost() -> None:
+    """The first arbiter is back in charge, and its journal has the job as cancelled before it reached the cluster."""
+    assert lived(5854)["violations"] == []
+
+
 @pytest.mark.parametrize("rule", BrokenRule)
 def test_each_broken_rule_is_found_in_some_world(rule: BrokenRule) -> None:
     for seed in (4, 10, 12, 13, 3, 5):
