@@ -4,6 +4,8 @@
 * A test marked `real` needs a daemon, a browser or a framework. Where it is missing the test is skipped; under
   CI=true or HORAE_REAL=1, where `tests/real/setup` installs everything, a skip is a failure; so is one of a `root`
   test that root runs there.
+* The first of them that needs a cluster waits until its images are made, on a machine that others use too, and all
+  tests of that cluster fail with it: it has longer than others before it counts as hung.
 * A test marked `soak` runs only when soak tests are asked for; then the same holds for it.
 * Ctrl-C means what it means in a terminal: a run in the background of a shell inherits an ignored SIGINT, and would
   hand it on to every program that a test starts and interrupts.
@@ -30,6 +32,9 @@ settings.load_profile("random" if os.environ.get("HORAE_RANDOM") == "1" else "re
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+#: How long a real test may take, its cluster's first start in it, where the test does not say itself.
+REAL_TIMEOUT_S = 900
 
 REAL = os.environ.get("CI") == "true" or os.environ.get("HORAE_REAL") == "1"
 
@@ -69,6 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("root") and os.getuid() != 0:
             item.add_marker(pytest.mark.skip(reason="acts as several users: root only (`make test` as root runs it)"))
+        if item.get_closest_marker("real") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(REAL_TIMEOUT_S))
         if item.get_closest_marker("soak") and not soak:
             item.add_marker(pytest.mark.skip(reason="soak: `make soak` runs it"))
 
