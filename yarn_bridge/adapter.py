@@ -65,7 +65,7 @@ class YarnCluster:
         self.files = JobFiles(hdfs or Hdfs(stores, dict(options.hdfs_names)), options.root)
         self._executor = JobExecutor(options, self.manager, self.files)
         self._observer = Observer(options, self.manager, self.files, self._executor, clock)
-        self._steps = Steps(self.files, self._executor, self._observer, clock)
+        self._steps = Steps(options, self.files, self._executor, self._observer, clock)
         self._reasons: dict[JobId, str] = {}
         self._lock = threading.RLock()
 

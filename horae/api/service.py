@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from horae import extras
 from horae.api.arbiter import ArbiterBackend
@@ -81,10 +82,11 @@ class Service:
         self._server.stop()
         self.arbiter.stop()
 
-    def run(self) -> int:
-        """In the foreground, until SIGTERM or SIGINT. 0: stopped; 1: another arbiter has the cluster."""
+    def run(self, begins: Callable[[], None] = lambda: None) -> int:
+        """In the foreground, until SIGTERM or SIGINT. 0: stopped; 1: another arbiter has the cluster. `begins`: called
+        once it answers, and these stop it in good order."""
         self._server.start()
         try:
-            return self.arbiter.run()
+            return self.arbiter.run(begins)
         finally:
             self._server.stop()

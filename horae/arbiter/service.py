@@ -133,8 +133,11 @@ class Arbiter:
         self._journal.close()
         self.over.set()
 
-    def run(self) -> int:
-        """Serve in the foreground until SIGTERM or SIGINT. 0: stopped; 1: another arbiter has the cluster."""
+    def run(self, begins: Callable[[], None] = lambda: None) -> int:
+        """Serve in the foreground until SIGTERM or SIGINT. 0: stopped; 1: another arbiter has the cluster.
+
+        `begins` is called once these stop it in good order: who reads what that says may send one at once.
+        """
         # Not an Event: the handler runs in the thread that waits, perhaps while that holds the event's lock.
         asked: queue.SimpleQueue[int] = queue.SimpleQueue()
 
@@ -144,6 +147,7 @@ class Arbiter:
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
         beat_s, told_ready = watchdog_s(), False
         try:
+            begins()
             self.start()
             while not _came(asked, min(beat_s or 1.0, 1.0)) and not self.over.is_set():
                 if not told_ready and self.ready.is_set():

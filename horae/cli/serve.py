@@ -47,8 +47,11 @@ def serve(
         raise exits.Failure(
             exits.NO, f"another arbiter answers on {error}", "stop it first, or set api.socket to another path"
         ) from error
+    raise typer.Exit(service.run(lambda: _say(service.socket, in_lines)))
+
+
+def _say(socket: Path, in_lines: bool) -> None:
     if in_lines:
-        screen.note(json.dumps({"event": "horae serves", "level": "info", "socket": str(service.socket)}))
+        screen.note(json.dumps({"event": "horae serves", "level": "info", "socket": str(socket)}))
     else:
-        screen.note(f"horae serves on {service.socket}")
-    raise typer.Exit(service.run())
+        screen.note(f"horae serves on {socket}")

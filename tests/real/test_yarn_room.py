@@ -127,7 +127,7 @@ def test_a_gang_leaves_its_application_master_room(harness: YarnHarness) -> None
     """Nodes whose memory their workers fill: YARN places the master first, on whichever it likes."""
     port = harness.port
     assert isinstance(port, YarnCluster)
-    mine = YarnCluster(parse_options({**harness.options, "gang_s": 20.0}))
+    mine = YarnCluster(parse_options({**harness.options, "gang_s": 30.0}))
     mine.capabilities()
     mine.claim("masters")
     try:
@@ -139,22 +139,28 @@ def test_a_gang_leaves_its_application_master_room(harness: YarnHarness) -> None
         with pytest.raises(TryLater, match="no node would have room for its application master"):
             mine.start("tight", dict.fromkeys(whole, 2), 1)
         assert any("kept for an application master: 1 of its free GPUs" in note for note in seen.notes), seen.notes
-        tried: list[tuple[dict[str, int], object]] = []
-        for epoch in range(1, len(whole) + 1):  # where it comes to another node than was thought, that one teaches
+        taught = list[dict[str, int]]()
+        for epoch in range(1, _MOST_TRIES):  # where it comes to another node than was thought, that one teaches
             offered = {each.name: ((each.memory or 0) >> 20) // each_mib for each in attend(mine).nodes}
             free = {each.name: each.gpus - each.foreign for each in attend(mine).nodes}
             grant = {name: min(gpus, free[name]) for name, gpus in offered.items() if gpus}
-            assert grant not in [before for before, _ in tried], "what did not form is not offered again"
+            assert grant not in taught, "what did not form is not offered again"
             mine.start("tight", grant, epoch)
-            wait_for("it stands or is given back", lambda: _settled(_job(mine, "tight")), 120.0)
-            tried.append((grant, _job(mine, "tight").blocked))
-            if _job(mine, "tight").state is JobState.RUNNING:
+            wait_for("it stands or is given back", lambda: _settled(_job(mine, "tight")), 300.0)
+            blocked = _job(mine, "tight").blocked
+            if blocked is None:
                 break
-        assert _job(mine, "tight").state is JobState.RUNNING, tried
+            taught += [grant] if "not offered again" in blocked.text else []
+            assert len(taught) < len(whole), blocked.text
+        assert _job(mine, "tight").state is JobState.RUNNING, taught
         mine.cancel("tight")
         wait_for("it is over", lambda: _job(mine, "tight").state is JobState.CANCELLED, 60.0)
     finally:
         mine.close()
+
+
+#: of a gang: so many end because its application master was slow to begin, which teaches nothing
+_MOST_TRIES = 8
 
 
 def _settled(job: ObservedJob) -> bool:

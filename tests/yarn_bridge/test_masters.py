@@ -60,6 +60,25 @@ def test_an_application_master_that_is_slow_to_begin_gets_twice_the_time_and_tea
     assert attend(site.port).caps == {}
 
 
+def test_an_application_master_that_began_late_had_no_time_to_ask_and_no_node_is_blamed(site: Site) -> None:
+    """It had some of its time when the patience was over: all GPUs of all its nodes were offered to nobody."""
+    site.yarn.am_node = "n2:1"
+    site.yarn.app_state, site.yarn.room = "ACCEPTED", {"n1": 0}
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.now_s += 200.0
+    site.yarn.app_state = "RUNNING"
+    assert site.look().state is JobState.STARTING
+    site.now_s += 60.0
+    seen = site.look()
+    assert seen.blocked is not None
+    assert "0 of its 2 workers came within " in seen.blocked.text
+    assert " s, which its application master was late to begin; what came was given back" in seen.blocked.text
+    now = attend(site.port)
+    assert ([each.foreign for each in now.nodes], now.caps) == ([0, 0], {})
+
+
 def test_an_application_master_behind_nodes_kept_for_others_is_told_so(site: Site) -> None:
     site.yarn.tree = site.yarn.scheduler()
     site.yarn.tree["queues"]["queue"].append({"queueName": "other", "reservedContainers": 2})

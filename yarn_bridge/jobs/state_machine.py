@@ -157,7 +157,7 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         if given and facts.now_s - record.since_s <= _SLOW_STARTS * gang_s:
             return Step(record)
         unasked = f": {facts.hindered}" if actions and facts.hindered else ""
-        came = f"{len(standing)} of its {record.size} workers came within {gang_s:g} s{unasked}"
+        came = f"{len(standing)} of its {record.size} workers came within {_within(record, facts, gang_s)}{unasked}"
         more = f", {_SLOW_STARTS:g} times that passed, and YARN had given {given}" if given else ""
         return _give_back(record, facts, came + more)
     return Step(record, actions)
@@ -166,8 +166,22 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
 def _has_had_its_time(record: Record, facts: Facts, gang_s: float) -> bool:
     """It is counted from when YARN could give it anything: once its application master has begun, which on a full
     machine alone may take most of a minute, and the ResourceManager is back. No node is to blame for that."""
-    asked_s = max(record.since_s, facts.began_s)
-    return facts.now_s - asked_s > gang_s or facts.now_s - record.since_s > _SLOW_STARTS * gang_s
+    return _asks_s(record, facts) > gang_s or facts.now_s - record.since_s > _SLOW_STARTS * gang_s
+
+
+def began_late(record: Record, facts: Facts, gang_s: float) -> bool:
+    """Whether a gang whose time is over was not asked for in all of it: no node was short of anything."""
+    return facts.app is None or _asks_s(record, facts) <= gang_s
+
+
+def _asks_s(record: Record, facts: Facts) -> float:
+    """For how long YARN could have given it anything."""
+    return facts.now_s - max(record.since_s, facts.began_s)
+
+
+def _within(record: Record, facts: Facts, gang_s: float) -> str:
+    asks_s = _asks_s(record, facts)
+    return f"{gang_s:g} s" if asks_s > gang_s else f"{asks_s:.0f} s, which its application master was late to begin"
 
 
 def _given(facts: Facts, whole: bool) -> str:

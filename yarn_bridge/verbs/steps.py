@@ -18,15 +18,33 @@ from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import no_more_than
-from yarn_bridge.jobs.state_machine import MARGIN_S, Action, Facts, Step, Verb, awaits, go_ahead, living_instances
+from yarn_bridge.jobs.state_machine import (
+    MARGIN_S,
+    Action,
+    Facts,
+    Step,
+    Verb,
+    awaits,
+    began_late,
+    go_ahead,
+    living_instances,
+)
 from yarn_bridge.jobs.store import JobFiles, Seen
-from yarn_bridge.options import SERVICES
+from yarn_bridge.options import SERVICES, Options
 from yarn_bridge.verbs.executor import LONGEST, JobExecutor
 from yarn_bridge.verbs.observer import Next, Observer
 
 
 class Steps:
-    def __init__(self, files: JobFiles, executor: JobExecutor, observer: Observer, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        files: JobFiles,
+        executor: JobExecutor,
+        observer: Observer,
+        clock: Callable[[], float],
+    ) -> None:
+        self._gang_s = options.gang_s
         self._files = files
         self._executor = executor
         self._observer = observer
@@ -221,6 +239,8 @@ class Steps:
             told = [f"its application master has no container, and YARN says: {said}", *([kept] if kept else [])]
             lesson = "; ".join([*told, self._cap(seen, missing)])
             return replace(after, blocked=(kind, f"{text}; {lesson}"))
+        if began_late(before, facts, self._gang_s):
+            return after
         return replace(after, blocked=(kind, "; ".join([text, *self._lesson(seen, missing, came)])))
 
     def _cap(self, seen: Seen, missing: dict[str, int]) -> str:

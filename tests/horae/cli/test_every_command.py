@@ -266,6 +266,31 @@ def test_a_serving_arbiter_logs_lines_of_json_only(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b""
 
 
+def test_an_arbiter_that_says_that_it_serves_can_be_stopped(tmp_path: Path) -> None:
+    """A signal in the moment after that word killed it, and it ended with nothing closed and an odd exit code."""
+    config = tmp_path / "config.yaml"
+    socket = Path(tempfile.mkdtemp(prefix="horae-")) / "a.sock"
+    config.write_text(f"state_dir: {tmp_path}/state\ncluster: {{adapter: fake}}\napi: {{socket: {socket}}}\n")
+    code = """
+import os, signal, sys
+from horae.cli import main
+from horae.tui import screen
+
+def stop_at_once(text):
+    os.write(1, text.encode())
+    os.kill(os.getpid(), signal.SIGTERM)
+
+screen.note = stop_at_once
+sys.exit(main())
+"""
+    try:
+        command = [sys.executable, "-c", code, "serve", str(config)]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=120)
+    finally:
+        shutil.rmtree(socket.parent)
+    assert (ended.returncode, b"horae serves" in ended.stdout) == (exits.DONE, True), ended.stderr
+
+
 def test_a_question_that_nobody_answers_is_told_as_one_json_document(
     site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch
 ) -> None:
