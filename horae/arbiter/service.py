@@ -54,6 +54,8 @@ log = structlog.get_logger("horae.arbiter")
 
 #: After a bug of ours a round is given up and the next one waits this long.
 BUG_PAUSE_S = 30.0
+#: How long a job that is handed in waits for the first look.
+_UNSEEN_S = 10.0
 
 
 #: What a request may be answered with. Anything else is a bug.
@@ -271,7 +273,7 @@ class Arbiter:
         look = self._executor.look(read_logs=reads_logs(self._core))
         self._back(self._core.looked, look)
         if look.observation is not None:
-            self.ready.set()
+            self._mail.put(self.ready.set)
 
     def _answer(self, question: Question) -> None:
         self._back(self._core.judged, question.pool, self._runner.ask(question))
@@ -289,7 +291,10 @@ class Arbiter:
         return self.submit_many([spec], caller)[0]
 
     def submit_many(self, specs: Sequence[JobSpec], caller: Requester) -> tuple[JobId, ...]:
-        """All or none."""
+        """All or none. Which numbers are taken, the cluster alone knows where the journal was lost or is an older copy:
+        none is given before it was seen, or somebody else's job would be its owner's too."""
+        if not self.ready.wait(_UNSEEN_S):
+            raise TryLater("the cluster has not been seen since this arbiter began: no job is taken before")
         return self._mail.submit(specs, caller)
 
     def command(self, what: Callable[[Commands], T]) -> T:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from horae.arbiter.decide.policy_runner import Inline
+from horae.arbiter.observe.recovery import NUMBERS_SKIPPED
 from horae.arbiter.requests.authority import NotAllowed
 from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.service import Arbiter
@@ -221,6 +222,42 @@ def test_a_round_that_was_given_up_is_no_longer_complained_of_when_one_goes_well
         eventually(lambda: "bug" not in alerts(running))
     finally:
         running.stop()
+
+
+def test_no_number_is_given_before_the_cluster_told_which_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal was lost, and the cluster away when the next arbiter began: whoever handed a job in meanwhile got the
+    number of somebody else's, who could not tell his from it."""
+    world = World(NODES, program=Program(iteration_s=0.01, start_s=0.05, stop_s=0.02))
+    first = serve(tmp_path / "lost", world)
+    first.start()
+    theirs = first.submit(spec("theirs", 2, steps=100_000), BEN)
+    eventually(lambda: watch.job(first, theirs).state == "running")
+    first.stop()
+    real, away = FakePort.observe, threading.Event()
+    away.set()
+
+    def observe(self: FakePort) -> Observation:
+        if away.is_set():
+            raise TryLater("the cluster is away")
+        return real(self)
+
+    monkeypatch.setattr(FakePort, "observe", observe)
+    monkeypatch.setattr("horae.arbiter.service._UNSEEN_S", 0.05)
+    second = serve(tmp_path / "new", world)
+    second.start()
+    try:
+        eventually(lambda: "cluster" in alerts(second))
+        with pytest.raises(TryLater, match="no job is taken before"):
+            second.submit(spec("mine", 1, steps=100_000), ANN)
+        away.clear()
+        eventually(second.ready.is_set)
+        mine = second.submit(spec("mine", 1, steps=100_000), ANN)
+        assert int(mine) > int(theirs) + NUMBERS_SKIPPED
+        assert watch.job(second, theirs).owner == "ben"
+    finally:
+        second.stop()
 
 
 def alerts(arbiter: Arbiter) -> set[str]:
