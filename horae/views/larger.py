@@ -217,12 +217,16 @@ def _share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> lis
     others = found.tenants - 1
     beside = f" (weight {found.weight:g}, beside {others} other tenant{'s' if others != 1 else ''} with jobs)"
     text = f"its tenant {record.tenant} holds {gpus(found.held)}, {how} the {found.owed:.3g} it is owed now{beside}"
-    if found.held and how != "about" and _all_have_their_share(ledger, record):
-        text += "; GPUs differ in speed: by what jobs are known to train on them, every tenant has its fair share"
+    # Of one type a count is all there is: who has its part by weight may be owed some of what others cannot use.
+    if found.held and how != "about" and len(seen.present()) > 1 and _all_have_their_part(ledger, record):
+        text += (
+            ", GPUs of all types counted alike; by what jobs are known to train on them, the newest decision leaves "
+            "no tenant below its part by weight of each type"
+        )
     return [Cause("share", text, {"held": found.held, "owed": found.owed, "weight": found.weight})]
 
 
-def _all_have_their_share(ledger: Ledger, record: JobRecord) -> bool:
+def _all_have_their_part(ledger: Ledger, record: JobRecord) -> bool:
     """Whether the newest certificate says so, which weighs GPUs by their speeds and does not count them."""
     found = ledger.pool(record.pool).decided.get("certificate", {}).get("sharing_incentive", {})
     return found.get("worst") is not None and found["worst"] >= _WHOLE

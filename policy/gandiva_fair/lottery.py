@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 
@@ -20,6 +21,9 @@ Homes = Mapping[str, Mapping[str, int]]
 #: Draws a job and quantum. Where tickets differ by many orders of magnitude, a job that fits might not be drawn in a
 #: lifetime; after these, those that do not run yet draw among themselves.
 DRAWS = 100
+#: Claims of one job that wait. It can use one a quantum: of a job that runs in every one they would grow for ever, and
+#: whoever comes to its node would wait until all had been served.
+MOST_CLAIMS = 100
 
 
 class _FreeGpus:
@@ -73,7 +77,16 @@ def gang_lottery(
         winner = names[bisect.bisect_right(upto, random.random() * upto[-1], 0, len(names) - 1)]
         if not serve(winner):
             waiting.append(winner)
-    return list(running), waiting
+    return list(running), _bounded(waiting)
+
+
+def _bounded(waiting: Sequence[str]) -> list[str]:
+    claims, kept = Counter[str](), list[str]()
+    for job in waiting:
+        claims[job] += 1
+        if claims[job] <= MOST_CLAIMS:
+            kept.append(job)
+    return kept
 
 
 def backfill_lottery(homes: Homes, tickets: Mapping[str, float], free: Mapping[str, int], random: Random) -> list[str]:

@@ -123,15 +123,10 @@ class _Round:
         elif rule == "stride":
             chosen = self._stride(passes, part)
         else:
-            # A lottery of its own a quantum, the same in a replay.
-            random = Random(f"{self.context.seed}:{self.state.get('quantum', 0)}")
-            tickets = {j.name: self.per_gpu[j.tenant] for j in self.jobs if j.name in self.site.homes}
-            homes = {j: self.site.homes[j] for j in tickets}
-            if rule == "lottery":
-                chosen, queue = gang_lottery(homes, tickets, self.site.gpus, self.state.get("queue", ()), random)
-            else:
-                chosen = backfill_lottery(homes, tickets, self.site.gpus, random)
+            chosen, queue = self._drawn(rule, queue)
         self._run(chosen, passes)
+        if rule == "lottery" and not self.amid:  # who was refused, by its tenant's cap say, has not had its quantum
+            queue = [name for name in chosen if not self.placer.taken.get(name)] + queue
         allocation = {j.name: self.placer.taken.get(j.name, EMPTY) for j in self.snapshot.jobs}
         return Proposal(
             allocation=allocation,
@@ -143,6 +138,21 @@ class _Round:
                 for each in rights.undone
             ),
         )
+
+    def _drawn(self, rule: str, queue: list[JobName]) -> tuple[list[JobName], list[JobName]]:
+        """Who wins this quantum, and the claims that wait: a lottery of its own a quantum, the same in a replay."""
+        random = Random(f"{self.context.seed}:{self.state.get('quantum', 0)}")
+        able = [j for j in self.jobs if j.name in self.site.homes and self._within_cap(j)]
+        tickets = {j.name: self.per_gpu[j.tenant] for j in able}
+        homes = {j: self.site.homes[j] for j in tickets}
+        if rule == "lottery":
+            return gang_lottery(homes, tickets, self.site.gpus, queue, random)
+        return backfill_lottery(homes, tickets, self.site.gpus, random), queue
+
+    def _within_cap(self, job: Job) -> bool:
+        """Whether its gang could ever run beside no other of its tenant; what runs already may stay as it is."""
+        cap = self.placer.cap(job.tenant)
+        return cap is None or self.size[job.name] <= cap or bool(job.allocation)
 
     # --- who is entitled to what ---
 

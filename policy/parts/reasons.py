@@ -73,7 +73,8 @@ def _capped(job: Job, size: Gpus, placer: Placer, numbers: dict[str, Any]) -> Re
     if (placer.cap(job.tenant) or 0) >= size:
         ways.append(f"other jobs of {job.tenant} that end")
     elif room:  # nobody's end makes room for it as it is
-        ways.append("a smaller minimum")
+        beside = f" once other jobs of {job.tenant} end" if placer.competed(job.tenant) else ""
+        ways.append(f"a smaller minimum{beside}")
     return Reason(Code.WAITS_CAP, text, {**numbers, "room": room}, ", or ".join(ways))
 
 
@@ -114,9 +115,10 @@ def _of(types: tuple[GpuType, ...]) -> str:
 
 @lru_cache(maxsize=4096)
 def _short_of(size: Gpus, of: str, free: str, more: str) -> tuple[str, str]:
-    """The sentence, and what would change it: one for thousands that wait for the same."""
+    """The sentence, and what would change it: one for thousands that wait for the same. Who is ahead may run on other
+    GPUs now and prefer those."""
     are = "is" if free.partition(" ")[0] == "1" else "are"
-    return f"needs {gpus(size)}{of}; {free} {are} free", f"{more} more that come free"
+    return f"needs {gpus(size)}{of}; {free} {are} free", f"{more} more that come free and that no other job takes first"
 
 
 FINISHED = Reason(Code.FINISHED, "has no work left", {"gpus": 0}, "")

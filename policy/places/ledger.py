@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -79,6 +80,8 @@ class Ledger:
         self._beside: dict[JobName, dict[int, int]] = {}  #: and beside what such jobs hold, while they may keep it
         self._index = {n.whole.name: i for i, n in enumerate(self._nodes)}
         self._caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
+        limited = snapshot.jobs if self._caps else ()
+        self._live = Counter(job.tenant for job in limited if job.work.left != 0)
         self._used: dict[str, int] = {}
         self._stay: dict[str, int] = {}  #: of what tenants use, what jobs hold as they held it
         self._claims: dict[JobName, dict[int, int]] = {}
@@ -125,6 +128,10 @@ class Ledger:
         """GPUs that the tenant may still take; None: no cap."""
         cap = self._caps.get(tenant)
         return None if cap is None else max(cap - self._used.get(tenant, 0), 0)
+
+    def competed(self, tenant: str) -> bool:
+        """Whether several jobs of the tenant may want what its cap leaves them."""
+        return self._live[tenant] > 1
 
     def full(self, job: Job) -> bool:
         """Whether its tenant's cap leaves no room for the least that it runs on."""

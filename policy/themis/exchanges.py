@@ -43,15 +43,21 @@ def hand_out_idle(this: Round, random: Random) -> None:
 
 
 def exchanged(this: Round) -> list[str]:
-    """Once gangs are settled: apps that are better off on what that left idle; their bundles are others now."""
+    """Once gangs are settled: apps that are better off on what that left idle; their bundles are others now.
+
+    Once from the same GPUs: who has them again could not use what it took, and would keep it from others once more.
+    """
     jobs: dict[str, list[Allocation]] = {}
     for job in this.snapshot.jobs:
         if this.gangs.get(job.name):
             jobs.setdefault(job.app, []).append(this.gangs[job.name])
     bundles = {app: reduce(plus, jobs.get(app, []), dict[NodeName, Gpus]()) for app in this.standings}
     agents, needs, limits, order = _asked(this)
-    moved = exchange(order, _pool(this, bundles), agents, needs, limits)
+    had = {app: frozenset(bundle.items()) for app, bundle in bundles.items()}
+    able = [app for app in order if (app, had[app]) not in this.left]
+    moved = exchange(able, _pool(this, bundles), agents, needs, limits)
     for app in moved:
+        this.left.add((app, had[app]))
         this.leftover[app] = plus(this.leftover.get(app, EMPTY), less(bundles[app], this.bundles[app]))
         this.bundles[app] = bundles[app]
     this.moved += [app for app in moved if app not in this.moved]

@@ -80,6 +80,7 @@ class Round:
     gangs: dict[JobName, Allocation] = field(default_factory=dict)
     leases: dict[JobName, dict[NodeName, tuple[Seconds, ...]]] = field(default_factory=dict)
     moved: list[str] = field(default_factory=list)  #: apps that gave up GPUs for better idle ones
+    left: set[tuple[str, frozenset[tuple[NodeName, Gpus]]]] = field(default_factory=set)  #: and what they gave up
     notes: list[str] = field(default_factory=list)
 
     @property

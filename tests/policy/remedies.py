@@ -116,11 +116,20 @@ def _types(case: Case) -> Sequence[GpuType]:
 
 
 def _gpus_come(case: Case) -> Iterator[Then]:
-    """On a node that is new; the job wants no more than the size that it was said to wait for."""
+    """On a node that is new; the job wants no more than the size that it was said to wait for. What others take there
+    first comes once more."""
     gpus = replace(case.job.gpus, requested=min(case.job.gpus.requested, case.reason.numbers["smallest"]))
     here = _instead(case, replace(case.job, gpus=gpus))
     for gpu_type in case.said[2].split(", ") if case.said[2] else _types(case)[:1]:
-        yield Then(_more(here, gpu_type, int(case.said[1])), case.policy)
+        then, taken = _more(here, gpu_type, int(case.said[1])), 0
+        for _ in case.snapshot.jobs:
+            places = asked(then, case.policy).allocation
+            first = sum(place.get(CAME, 0) for name, place in places.items() if name != case.job.name)
+            if places[case.job.name] or first <= taken:
+                break
+            taken = first
+            then = _more(here, gpu_type, int(case.said[1]) + taken)
+        yield Then(then, case.policy)
 
 
 def _gang_comes(case: Case) -> Iterator[Then]:
@@ -161,7 +170,8 @@ def _limit(case: Case) -> Iterator[Then]:
     tenants = tuple(replace(t, cap=None) if t.name == case.job.tenant else t for t in case.snapshot.tenants)
     yield Then(replace(case.snapshot, tenants=tenants), case.policy)
     if case.said[1]:
-        yield Then(_instead(case, replace(case.job, gpus=GpuRange(1, 1, 1))), case.policy)
+        gone = lambda job: job.tenant == case.said[2] and job.name != case.job.name  # noqa: E731
+        yield Then(_without(_instead(case, replace(case.job, gpus=GpuRange(1, 1, 1))), gone), case.policy)
 
 
 def _instead(case: Case, job: Job) -> Snapshot:
@@ -231,18 +241,19 @@ def _nothing(_: Case) -> Iterator[Then]:
     yield from ()  # what is infeasible has a test of its own
 
 
+LIMIT = r"a higher limit(?:, or (a smaller minimum)(?: once other jobs of (\w+) end)?)?"
 RHO = (
     r"(?:its rho|the rho of its app \S+) grows as it waits: it bids in a later round, or gets what others leave before"
 )
 
 DEEDS: Mapping[str, Deed] = {
-    r"(\d+) GPUs?(?: of ([\w, ]+))? more that come free": _gpus_come,
+    r"(\d+) GPUs?(?: of ([\w, ]+))? more that come free and that no other job takes first": _gpus_come,
     r"GPUs that come free on the same nodes or of the same type": _gang_comes,
     r"GPUs that come free": _gang_comes,
     r"job (\w+) ending": _it_ends,
     r"jobs ahead of it that end|jobs ahead starting|other jobs that end": _all_others_end,
     r"a higher limit, or other jobs of (\w+) that end": _its_tenant,
-    r"a higher limit(?:, or (a smaller minimum))?": _limit,
+    LIMIT: _limit,
     r"more tickets for (\w+), or fewer jobs on .*": _tickets,
     r"a larger weight of (\w+), or fewer tenants": _larger_weight,
     r"a job ahead of it that completes its unit or ends|the next rounds": _time,
@@ -278,7 +289,7 @@ HOLDERS: Mapping[str, Deed] = {
     r"": _nothing,
     r"GPUs that come free on the same nodes": _all_others_end,
     r"more nodes like those that it is on": _nodes_like_its_own,
-    r"a higher limit(?:, or (a smaller minimum))?": _limit,
+    LIMIT: _limit,
     r"a measurement that shows a gain from more GPUs": _more_is_faster,
     r"a smaller minimum, or more nodes of one type": _smaller_or_nodes,
 }

@@ -74,6 +74,23 @@ def test_on_crowded_clusters_what_would_change_it_does(seed: int, jobs: int) -> 
         assert not untrue(crowd(seed, jobs), policy)
 
 
+@pytest.mark.parametrize(
+    ("seed", "jobs", "policies"),
+    [
+        (350012, 9, ("afs-l", "optimus", "slaq")),  # what comes free goes to one ahead that runs on another type
+        (
+            350066,
+            10,
+            ("gavel-makespan",),
+        ),  # smaller, it is one of several that its tenant's limit keeps
+        (350047, 11, ("lottery",)),  # its claim was used up by quanta in which its tenant's limit refused it
+    ],
+)
+def test_what_was_untrue_is_not(seed: int, jobs: int, policies: tuple[str, ...]) -> None:
+    for policy in policies:
+        assert not untrue(crowd(seed, jobs), policy)
+
+
 @settings(max_examples=40, deadline=None)
 @given(snapshots(), st.sampled_from(NAMES))
 def test_what_would_change_it_does_for_those_who_hold_gpus(snapshot: Snapshot, policy: str) -> None:

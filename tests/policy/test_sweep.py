@@ -43,6 +43,8 @@ FOUND = {
         ("everything", 33110167, ("gandiva-fair", "lottery")),
     ),
     "a slow GPU type hid that a gang could be faster on two others": (("odd-holdings", 33110148, ("gavel-makespan",)),),
+    "an app took idle GPUs in every exchange and could use them in none, which kept them from another until the next "
+    "round": (("everything", 35110118, ("themis",)), ("odd-holdings", 35110118, ("themis",))),
     "who ran ahead of its phase rested, until all others of its app had started": (
         ("everything", 27110012, ("drf", "las", "srsf")),
     ),

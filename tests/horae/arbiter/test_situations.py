@@ -489,9 +489,14 @@ def test_numbers_of_who_waits_are_refreshed_however_busy_the_pool_is(tmp_path: P
     assert explained(site.core, job).decided_ago_s < 10.0
 
 
-def test_fewer_gpus_that_train_as_much_are_told_as_a_fair_share(tmp_path: Path) -> None:
-    """Counts alone would say that somebody is wronged, where the certificate, which knows the speeds, says no."""
-    site = site_of(tmp_path, "fifo")
+ONE_TYPE = (Node("v1", "v100", 4), Node("v2", "v100", 2))
+
+
+@pytest.mark.parametrize("nodes", [TWO_TYPES, ONE_TYPE])
+def test_fewer_gpus_that_train_as_much_are_told_as_its_part(tmp_path: Path, nodes: tuple[Node, ...]) -> None:
+    """Counts alone would say that somebody is wronged, where the certificate, which knows the speeds, says no. Of one
+    type there are no speeds: what it is owed stands alone, and is no fair share that it has all the same."""
+    site = site_of(tmp_path, "fifo", nodes)
     site.commands.submit([spec("a", 4, steps=LONG)], ANN)
     job, _ = site.commands.submit([spec("b", 2, steps=LONG), spec("c", 4, steps=LONG)], BEN)
     site.until(job, JobState.RUNNING)
@@ -502,4 +507,5 @@ def test_fewer_gpus_that_train_as_much_are_told_as_a_fair_share(tmp_path: Path) 
     for worst, told in ((1.001, True), (0.67, False)):
         certificate["sharing_incentive"] = {"worst": worst, "tenant": "ben"}
         (share,) = (c.text for c in explained(site.core, job).causes if c.what == "share")
-        assert share.endswith("every tenant has its fair share") is told, share
+        assert ("below its part by weight of each type" in share) is (told and nodes is TWO_TYPES), share
+        assert "fewer than the 3 it is owed now" in share and "fair share" not in share

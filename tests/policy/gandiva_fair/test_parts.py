@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.gandiva_fair.homes import Site, tickets_per_gpu
-from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
+from policy.gandiva_fair.lottery import MOST_CLAIMS, backfill_lottery, gang_lottery
 from policy.gandiva_fair.parts import _Nodes, parts
 from policy.gandiva_fair.stride import Contender, advance, gang_stride, join, split_stride, stride
 from policy.gandiva_fair.trading import price_of, trade, undone
@@ -249,3 +249,13 @@ def test_both_lotteries_leave_no_room_to_a_job_that_fits(seed: int) -> None:
                 left[node] -= n
         assert min(left.values()) >= 0
         assert not [j for j in homes if j not in chosen and all(left[n] >= k for n, k in homes[j].items())]
+
+
+def test_claims_of_a_job_that_runs_in_every_quantum_do_not_grow_for_ever() -> None:
+    """It has a node to itself and nearly all tickets; what is drawn while the other node is free falls to it."""
+    homes, free = {"heavy": {"n0": 1}, "light": {"n1": 1}}, {"n0": 1, "n1": 1}
+    queue: list[str] = []
+    for quantum in range(20):
+        ran, queue = gang_lottery(homes, {"heavy": 1e6, "light": 1.0}, free, queue, Random(quantum))
+        assert set(ran) == set(homes)
+    assert len(queue) <= MOST_CLAIMS
