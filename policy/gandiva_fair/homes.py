@@ -146,7 +146,7 @@ def types_by_worth(
     ranked = []
     for place, (t, rate) in enumerate(rates(job, size, speeds)):
         have, there = tickets.get(t, 0.0), demand.get(t, 0.0)
-        more = round(rate * added(have, there, size), 9)
+        more = round(rate * added(have, there, size), 9) if have > there else 0.0
         crowded = rate * min(1.0, have / (there + size))
         ranked.append((-more, -crowded, -place, t))
     ranked.sort()

@@ -14,7 +14,7 @@ import bisect
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
 Homes = Mapping[str, Mapping[str, int]]
@@ -46,13 +46,17 @@ def gang_lottery(
 ) -> tuple[list[str], list[str]]:
     """(who runs this quantum, the queue of claims after it)."""
     room = _FreeGpus(free)
-    running: dict[str, None] = {}
+    running: list[str] = []
     waiting: list[str] = []
+    over: set[str] = set()  #: who runs, and who does not fit: both stay so, since room only shrinks
 
     def serve(job: str) -> bool:
-        if job in running or not room.fits(homes[job]):
+        if job in over:
             return False
-        running[job] = None
+        over.add(job)
+        if not room.fits(homes[job]):
+            return False
+        running.append(job)
         room.take(homes[job])
         return True
 
@@ -60,24 +64,26 @@ def gang_lottery(
         if job in homes and not serve(job):
             waiting.append(job)
     names = sorted(homes)
+    winners = itertools.islice(_winners(names, tickets, random), DRAWS * len(names))
+    # One look at each tells when nobody is left, and another only when room has shrunk.
+    for candidate in names:
+        while tickets[candidate] > 0 and candidate not in over and room.fits(homes[candidate]):
+            for winner in winners:
+                if serve(winner):
+                    break
+                waiting.append(winner)
+            else:
+                left = {n: tickets[n] for n in tickets.keys() - running if n in homes}
+                return running + _without_replacement(left, homes, room, random), _bounded(waiting)
+    return running, _bounded(waiting)
+
+
+def _winners(names: Sequence[str], tickets: Mapping[str, float], random: Random) -> Iterator[str]:
+    """Draws with replacement, without end."""
     upto = list(itertools.accumulate(tickets[n] for n in names))
-    draws = DRAWS * len(names)
-    # Whoever runs or does not fit stays so: room only shrinks. So one look at each tells when nobody is left.
-    could = (n for n in names if tickets[n] > 0)
-    candidate = next(could, None)
-    while candidate is not None:
-        if candidate in running or not room.fits(homes[candidate]):
-            candidate = next(could, None)
-            continue
-        if not draws:
-            left = {n: tickets[n] for n in names if n not in running}
-            running.update(dict.fromkeys(_without_replacement(left, homes, room, random)))
-            break
-        draws -= 1
-        winner = names[bisect.bisect_right(upto, random.random() * upto[-1], 0, len(names) - 1)]
-        if not serve(winner):
-            waiting.append(winner)
-    return list(running), _bounded(waiting)
+    draw, last = random.random, len(names) - 1
+    while True:
+        yield names[bisect.bisect_right(upto, draw() * upto[-1], 0, last)]
 
 
 def _bounded(waiting: Sequence[str]) -> list[str]:

@@ -510,4 +510,6 @@ class _Round:
 
 def _level_of(home: Mapping[NodeName, Gpus], level: Mapping[NodeName, float]) -> float:
     """The virtual time of where a job lives; a node on which nobody lived begins at 0."""
+    if not level:
+        return 0.0
     return mean([level.get(node, 0.0) for node in home], list(home.values()))

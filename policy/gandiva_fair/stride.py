@@ -72,7 +72,8 @@ def join(passes: Iterable[int], part: float, level: float = 0.0) -> int:
     The paper is silent on the first jobs of an empty queue; they start one stride in, as in the original stride
     scheduler, which is what makes the first rounds proportional too.
     """
-    return max(min(passes, default=stride(part)), round(level) - stride(part))
+    own = stride(part)
+    return max(min(passes, default=own), round(level) - own)
 
 
 def split_stride(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -259,3 +260,22 @@ def test_claims_of_a_job_that_runs_in_every_quantum_do_not_grow_for_ever() -> No
         ran, queue = gang_lottery(homes, {"heavy": 1e6, "light": 1.0}, free, queue, Random(quantum))
         assert set(ran) == set(homes)
     assert len(queue) <= MOST_CLAIMS
+
+
+class _Seen(dict[str, int]):
+    """A home that counts how often somebody looks at what it needs."""
+
+    looks = 0
+
+    def items(self) -> Any:
+        self.looks += 1
+        return super().items()
+
+
+def test_a_lottery_looks_at_who_has_no_room_once_however_often_it_is_drawn() -> None:
+    homes = {f"j{i}": _Seen(n0=9 if i == 0 else 1) for i in range(30)}
+    tickets = {j: 1000.0 if j == "j0" else 1.0 for j in homes}
+    ran, waiting = gang_lottery(homes, tickets, {"n0": 8}, [], Random(3))
+    assert len(ran) == 8
+    assert waiting.count("j0") > 20
+    assert homes["j0"].looks <= 2
