@@ -2,7 +2,8 @@
 
 A connection that asks nothing, asks slowly or does not read its answer is closed. Nobody but root and the arbiter's
 own user may have more than a share, all together leave descriptors to the arbiter's own work, and whoever comes above
-that is told so and closed at once. Bodies wait until there is room for them.
+that is told so and closed at once. A user's requests are answered a few at a time, and bodies wait until there is room
+for them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -36,6 +37,11 @@ TAKEN_AT_ONCE = 16
 QUEUE = 4096
 #: Kept for root and the arbiter's own user, who may have to mend what others did.
 FOR_ROOT = 16
+#: Requests of one user that are worked on, or whose answers are not taken yet, at once; and those that wait for that.
+MOST_AT_WORK = 4
+MOST_WAITING = 128
+#: One waits so long for its turn.
+TURN_S: Seconds = 60.0
 #: Bytes of bodies that are read and worked on at once.
 MOST_BYTES = 32 << 20
 MOST_BYTES_OF_A_USER = 8 << 20
@@ -89,6 +95,63 @@ def refusal(text: str) -> bytes:
     return head.encode() + told
 
 
+class Turns:
+    """Lets few requests of a user be worked on at once, for the threads that answer are everybody's.
+
+    Who has asked and left is counted until the answer is made: closing a connection makes no room for more.
+    `free`: paths whose requests wait for news, and hold no thread meanwhile.
+    """
+
+    def __init__(self, app: ASGIApp, free: Collection[str] = (), at_work: int = MOST_AT_WORK) -> None:
+        self._app, self._free, self._at_work = app, frozenset(free), at_work
+        self._asked: Counter[str] = Counter()
+        self._turns: dict[str, asyncio.Semaphore] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in self._free:
+            await self._app(scope, receive, send)
+            return
+        who = _user(scope)
+        if self._asked[who] >= self._at_work + MOST_WAITING:
+            await _refuse(send, f"{self._asked[who]} requests of yours are not answered yet")
+            return
+        turn = self._turns.setdefault(who, asyncio.Semaphore(self._at_work))
+        self._asked[who] += 1
+        try:
+            await self._in_turn(turn, scope, receive, send)
+        finally:
+            self._asked[who] -= 1
+            if not self._asked[who]:
+                del self._asked[who], self._turns[who]
+
+    async def _in_turn(self, turn: asyncio.Semaphore, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await asyncio.wait_for(turn.acquire(), TURN_S)
+        except TimeoutError:
+            await _refuse(send, "other requests of yours take long")
+            return
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            turn.release()
+
+
+def _user(scope: Scope) -> str:
+    return str((scope.get("client") or ("",))[0])
+
+
+async def _refuse(send: Send, text: str) -> None:
+    told = json.dumps(body(Code.TRY_LATER, text, retry_after_s=5)).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(told)).encode()),
+        (b"retry-after", b"5"),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": told})
+
+
 class BodiesInFlight:
     """Lets a request's body in when there is room for it, among all and among its user's."""
 
@@ -103,11 +166,11 @@ class BodiesInFlight:
         if not size:
             await self._app(scope, receive, send)
             return
-        who = str((scope.get("client") or ("",))[0])
+        who = _user(scope)
         until = time.monotonic() + WAIT_S
         while self._held[who] + size > self._of_a_user or self._held.total() + size > self._most:
             if time.monotonic() >= until:
-                await self._refuse(send)
+                await _refuse(send, "too many large requests at once")
                 return
             await asyncio.sleep(LOOK_S)
         self._held[who] += size
@@ -124,17 +187,6 @@ class BodiesInFlight:
         if told.isdigit() and len(told) < 12:
             return min(int(told), self._largest)
         return self._largest if b"transfer-encoding" in headers or told else 0
-
-    async def _refuse(self, send: Send) -> None:
-        text = json.dumps(body(Code.TRY_LATER, "too many large requests at once", retry_after_s=5)).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(text)).encode()),
-            (b"retry-after", b"5"),
-            (b"connection", b"close"),
-        ]
-        await send({"type": "http.response.start", "status": 503, "headers": headers})
-        await send({"type": "http.response.body", "body": text})
 
 
 class Sparse(logging.Filter):

@@ -71,6 +71,8 @@ def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
     site = replace(site, hides=hides)  # asked anew each time: a site may change it
     app.state.site = site
     handlers = Handlers(backend, site)
+    patient = [verb.path for verb in VERBS if inspect.iscoroutinefunction(handlers.of(verb))]
+    app.add_middleware(limits.Turns, free=patient)
     for verb in VERBS:
         _add(app, verb, handlers)
     return app

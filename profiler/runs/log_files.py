@@ -287,7 +287,7 @@ class Tail:
         digest, length = saved.get("ending", ("", 0))
         self.ending = digest, length
         try:
-            with open(self.path, "rb") as f:
+            with open(self.path, "rb", opener=_only_a_file) as f:
                 head = f.read(saved["head_bytes"])
         except OSError:
             head = b""
@@ -346,7 +346,7 @@ class Tail:
         old = next(filter(self._holds_more, _beside(Path(self.path))), None)
         if old is None:
             return 0
-        with old.open("rb") as f:
+        with open(old, "rb", opener=_only_a_file) as f:
             return self._read(f, limit)
 
     def _holds_more(self, path: Path) -> bool:
@@ -356,7 +356,7 @@ class Tail:
             status = path.stat()
             if not path.is_file() or status.st_size <= self.offset:
                 return False
-            with path.open("rb") as f:
+            with open(path, "rb", opener=_only_a_file) as f:
                 same = length > 0 and _digest(f.read(length)) == digest
         except OSError:
             return False  # it is moved on at this moment, or not ours to read

@@ -18,10 +18,12 @@ import paramiko
 
 from horae.port import FixConfiguration, TryLater
 from slurm_plugin.files.sftp import SftpFiles, Unanswered
-from slurm_plugin.files.transport import Completed, Conversation, Decoders, Files
+from slurm_plugin.files.transport import NARROWING, Completed, Conversation, Decoders, Files
 from slurm_plugin.options import Options
 
 _CONNECT_S = 30.0
+#: for env(1): a login's own files may set these
+_WITHOUT = " ".join(f"-u {name}" for name in NARROWING)
 T = TypeVar("T")
 
 
@@ -150,7 +152,7 @@ class SshTransport:
         """`told`: variables whose values are the first lines of its input."""
         words = [*self._options.prefix, *argv]
         names = " ".join(f"{name}={shlex.quote(value)}" for name, value in self._env.items())
-        command = f"env {names} {' '.join(shlex.quote(item) for item in words)}"
+        command = f"env {_WITHOUT} {names} {' '.join(shlex.quote(item) for item in words)}"
         if told:  # the login shell of the account may be any: this is for a plain one
             reads = "".join(f"IFS= read -r {name} && export {name} && " for name in told)
             command = f"exec sh -c {shlex.quote(f'{reads}exec {command}')}"

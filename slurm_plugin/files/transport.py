@@ -25,6 +25,22 @@ from typing import Protocol
 from horae.port import FixConfiguration, TryLater
 from horae.untrusted import MOST_NAMES, Folder, Unbelievable
 
+#: What people set for themselves so that Slurm's commands show, and touch, less than all there is, or another cluster.
+_NARROWING = {
+    "SLURM": "CLUSTERS",
+    "SQUEUE": "ACCOUNT ARRAY FEDERATION FORMAT LICENSES LOCAL NAMES PARTITION PRIORITY QOS SIBLING SORT STATES USERS",
+    "SINFO": "FEDERATION FORMAT LOCAL PARTITION SORT",
+    "SCONTROL": "FEDERATION FUTURE LOCAL SIBLING",
+    "SCANCEL": "ACCOUNT BATCH CRON CTLD FULL HURRY INTERACTIVE NAME PARTITION QOS STATE USER USERID WCKEY",
+    "SACCT": "FEDERATION LOCAL",
+}
+NARROWING = tuple(f"{command}_{word}" for command, words in _NARROWING.items() for word in words.split())
+
+
+def surroundings() -> dict[str, str]:
+    """The environment of this process without what narrows Slurm's commands: whoever started it may have set that."""
+    return {name: value for name, value in os.environ.items() if name not in NARROWING}
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:
@@ -365,7 +381,7 @@ class LocalTransport:
 
     def __init__(self, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         self._prefix = tuple(prefix)
-        self._env = {**os.environ, **(env or {}), "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+        self._env = {**surroundings(), **(env or {}), "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
         self.where = "this host" if not prefix else " ".join(prefix)
         self.files: Files = LocalFiles()
 

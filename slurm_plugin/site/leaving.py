@@ -22,7 +22,7 @@ from horae.sites import CONFIG, Stay
 from policy.model import BadInput
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.files.spool import Spool
-from slurm_plugin.files.transport import LocalTransport
+from slurm_plugin.files.transport import LocalTransport, surroundings
 from slurm_plugin.site.install import DEFAULTS, setting, slurm_user, text_of
 
 STATE = "/var/lib/horae"
@@ -189,7 +189,7 @@ def _forget(state: str, config: str) -> None:
 
 
 def _run(*argv: str) -> str:
-    environment = {**os.environ, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+    environment = {**surroundings(), "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
     try:
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -10,7 +10,9 @@
 # SPOOL/marks has the marks of those whose AdminComment somebody wrote over.
 # SPOOL/ordered names whose SiteFactor was written, also of jobs that bear no tag: mode `order` writes nothing else.
 spool=${1:-/var/spool/horae}
-rm -f "$spool/heartbeat"
+# What its caller set for himself would show fewer jobs than there are, or another cluster's.
+unset SLURM_CLUSTERS $(env | sed -n 's/^\(SQUEUE_[A-Z0-9_]*\)=.*/\1/p; s/^\(SCONTROL_[A-Z0-9_]*\)=.*/\1/p')
+rm -f -- "$spool/heartbeat"
 # Who orders nothing has no SiteFactor to take back.
 factor= loses=
 config=$(scontrol show config)
@@ -87,6 +89,7 @@ hand_back() {
     }
     # Of a job that never ran: another begin time than that of the module was given by an administrator.
     if ($4 + 0 == 0 && $5 + 0 > now + 0 && $5 - $6 < 365 * 86400) start = "uts" $5
+    if (nodes < 1) nodes = 1
     each = int(cpus / nodes); if (each < 1) each = 1
     shape = ""
     gsub("/", ",", beside); gsub("/", ",", list)

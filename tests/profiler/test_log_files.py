@@ -9,6 +9,7 @@ import lzma
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from profiler.rules.book import load
 from profiler.runs import log_files, persistence
+from tests.waiting import eventually
 
 BOOK = load()
 LOG = "".join(f"step {i} loss {1 / i:.4f}\n" for i in range(1, 51)).encode()
@@ -230,6 +232,12 @@ def test_what_is_no_file_any_more_is_not_waited_for(tmp_path: Path, other: Calla
     with pytest.raises(OSError, match=r"no file any more|[Dd]irectory"):
         tail.poll()
     assert tail.reader.runs()[0].last_iteration == 50
+    restarted: list[log_files.Tail] = []
+    saved = json.loads(json.dumps(tail.to_json()))
+    threading.Thread(target=lambda: restarted.append(log_files.Tail.from_json(saved, BOOK)), daemon=True).start()
+    (again,) = eventually(lambda: restarted, patience_s=60)
+    with pytest.raises(OSError, match=r"no file any more|[Dd]irectory"):
+        again.poll()
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

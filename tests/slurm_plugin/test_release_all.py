@@ -16,10 +16,10 @@ STRANGER = "9|PENDING|0|0|N/A|9999999000|gpu||"
 LIST = "gpus=2,nodes=1,shape=own,beside=raw/old,list=gpu/raw/old|"
 
 
-def handed_back(folder: Path, squeue: str) -> tuple[int, list[str]]:
+def handed_back(folder: Path, squeue: str, spool: str = "spool", **caller: str) -> tuple[int, list[str]]:
     """The script's exit code, and what scontrol was told. It ends with 1 at a blank line, as the real one does, and in
     silence; where there is a file `starts` in the folder, which it takes away; and where `says` is one, with its words.
-    What it shows of the configuration and of jobs are files there too."""
+    What it shows of the configuration and of jobs are files there too. `caller`: of its caller's environment."""
     commands, told, starts = folder / "bin", folder / "told", folder / "starts"
     commands.mkdir()
     shows = f'[ "$1" = show ] && {{ cat {folder}/$2$3; exit; }}; cat >> {told}'
@@ -27,8 +27,8 @@ def handed_back(folder: Path, squeue: str) -> tuple[int, list[str]]:
     for name, text in {"squeue": squeue, "scontrol": scontrol}.items():
         (commands / name).write_text(f"#!/bin/sh\n{text}\n")
         (commands / name).chmod(0o755)
-    env = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
-    done = subprocess.run(["sh", SCRIPT, folder / "spool"], env=env, capture_output=True, text=True, check=False)
+    env = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}", **caller}
+    done = subprocess.run(["sh", SCRIPT, spool], env=env, cwd=folder, capture_output=True, text=True, check=False)
     return done.returncode, [line for line in (told.read_text() if told.exists() else "").splitlines() if line]
 
 
@@ -93,6 +93,32 @@ def test_a_list_of_partitions_is_whole_again_and_a_hold_there_is_others(tmp_path
 def test_where_the_jobs_cannot_be_read_it_says_so_by_its_exit_code(tmp_path: Path) -> None:
     code, told = handed_back(tmp_path, f"echo '{PARKED}'; exit 1")
     assert (code != 0, told) == (True, [])
+
+
+def test_what_its_caller_set_for_himself_hides_no_job(tmp_path: Path) -> None:
+    """Words of squeue's and scontrol's that narrow what they show, or mean another cluster."""
+    mine = {"SQUEUE_USERS": "root", "SQUEUE_PARTITION": "mine", "SCONTROL_LOCAL": "1", "SLURM_CLUSTERS": "other"}
+    odd = {"OTHER": "a\nSQUEUE_STATES=x", "IFS": "U", "SLURM_CONF": "/etc/slurm.conf"}
+    narrow = "env | grep -q '^SQUEUE_[A-Z]*=[rm]\\|^SCONTROL\\|^SLURM_CLUSTERS'"
+    squeue = f"{narrow} || [ $SLURM_CONF != /etc/slurm.conf ] || echo '{PARKED}'"
+    assert handed_back(tmp_path, squeue, **mine, **odd) == (0, ["update jobid=7 StartTime=now"])
+
+
+def test_a_spool_is_a_folder_whatever_its_name_looks_like(tmp_path: Path) -> None:
+    spool = tmp_path / "-r * $(id)\n;x"
+    spool.mkdir()
+    (spool / "heartbeat").touch()
+    (tmp_path / "heartbeat").touch()
+    assert handed_back(tmp_path, f"echo '{PARKED}'", spool.name) == (0, ["update jobid=7 StartTime=now"])
+    assert (list(spool.iterdir()), (tmp_path / "heartbeat").exists()) == ([], True)
+
+
+def test_a_mark_that_makes_no_sense_keeps_no_other_job(tmp_path: Path) -> None:
+    """Some awks end at a division by nothing, for all jobs."""
+    none = PARKED.replace("7|", "6|", 1).replace("nodes=1", "nodes=0").replace(",shape=own", "")
+    code, told = handed_back(tmp_path, f"printf '%s\\n' '{none}' '{PARKED}'")
+    shape = "NumNodes=1-1 NumTasks=1 CpusPerTask=2 NumCPUs=2 Gres=gpu:2"
+    assert (code, told[0], told[-1]) == (0, f"update jobid=6 ReqNodeList= {shape}", "update jobid=7 StartTime=now")
 
 
 def test_where_nothing_waits_there_is_nothing_to_do_and_all_is_well(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -135,6 +136,39 @@ def test_what_no_other_user_may_see_goes_by_the_input_and_not_on_the_line(monkey
         ["sh", "-c", wire.command], input=f"{secret}\nrest", capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{secret}\nC\n"
+
+
+NARROWED = {"SQUEUE_USERS": "root", "SCANCEL_STATE": "PENDING", "SLURM_CLUSTERS": "other", "SINFO_PARTITION": "mine"}
+
+
+def test_what_narrows_slurms_commands_for_whoever_started_us_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that squeue does not show are gone, and a signal that scancel filters away reaches nobody."""
+    for name, value in NARROWED.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
+    local, kept = LocalTransport(env={"SQUEUE_SORT": "i"}), ["SLURM_CONF=/etc/slurm/slurm.conf", "SQUEUE_SORT=i"]
+
+    def ours(text: str) -> list[str]:
+        words = ("SLURM_C", "SQUEUE_", "SCANCEL_", "SINFO_")
+        return sorted(line for line in text.splitlines() if line.startswith(words))
+
+    assert ours(local.run(["env"]).out) == kept
+    talk, said = local.open(["env"]), ""
+    with pytest.raises(TryLater):
+        while True:
+            said += talk.receive(30.0)[0]
+    talk.close()
+    assert ours(said) == kept
+
+
+def test_nor_is_what_the_login_at_the_other_end_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire, transport = Wire(), SshTransport(Options(ssh="horae@slurm", env=(("SQUEUE_SORT", "i"),)))
+    monkeypatch.setattr(transport, "_connected", lambda: wire)
+    transport._session(["env"])
+    env = {**os.environ, **NARROWED, "SLURM_CONF": "/etc/slurm/slurm.conf"}
+    told = subprocess.run(["sh", "-c", wire.command], env=env, capture_output=True, text=True, check=True).stdout
+    assert not [line for line in told.splitlines() if line.partition("=")[0] in NARROWED]
+    assert {"SQUEUE_SORT=i", "SLURM_CONF=/etc/slurm/slurm.conf", "LC_ALL=C"} <= set(told.splitlines())
 
 
 def test_timeout_stands_before_sudo_that_no_rule_need_allow_it() -> None:

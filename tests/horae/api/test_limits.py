@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -166,6 +167,93 @@ def test_bodies_wait_for_room_and_are_refused_after_a_while(monkeypatch: pytest.
         door.set()
         await asyncio.gather(*tasks)
         assert inside == 0
+
+    asyncio.run(run())
+
+
+HISTORY = b"GET /v1/history HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Slow(Book):
+    """Whose history takes until `opened`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened, self.begun, self.most = threading.Event(), 0, 0
+
+    def history(self, **asked: Any) -> list[dict[str, Any]]:
+        with self.lock:
+            self.begun += 1
+            self.most = max(self.most, self.begun)
+        self.opened.wait(100)
+        with self.lock:
+            self.begun -= 1
+        return super().history(**asked)
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["waits", "leaves"])
+def test_who_asks_much_at_once_keeps_no_thread_from_others(serve: Serve, caller: Caller, leaves: bool) -> None:
+    """Also who asks and is gone at once, whose connections are not counted any more."""
+    book = Slow()
+    client = serve(book)
+    caller.becomes("ann", 54321)
+    mine = [connected(client) for _ in range(60)]
+    for peer in mine:
+        peer.sendall(HISTORY)
+        if leaves:
+            peer.close()
+    eventually(lambda: book.begun == limits.MOST_AT_WORK)
+    caller.becomes("ben", 54322)
+    try:
+        assert Client(client.socket, timeout_s=20).about()["you"]["user"] == "ben"
+        assert book.most == limits.MOST_AT_WORK
+    finally:
+        book.opened.set()
+    if not leaves:
+        for peer in mine:
+            assert peer.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            peer.close()
+    eventually(lambda: book.begun == 0)
+
+
+def test_turns_go_to_a_user_a_few_at_a_time_and_who_waits_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_WAITING", 3)
+
+    async def run() -> None:
+        inside, door = 0, asyncio.Event()
+        answers: list[int] = []
+
+        async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+            nonlocal inside
+            inside += 1
+            await door.wait()
+            inside -= 1
+
+        async def send(message: Any) -> None:
+            if "status" in message:
+                answers.append(message["status"])
+
+        gate = limits.Turns(app, free=["/news"], at_work=2)
+
+        def ask(user: str, path: str = "/") -> asyncio.Task[None]:
+            scope: Any = {"type": "http", "headers": [], "client": (user, 0), "path": path}
+            return asyncio.ensure_future(gate(scope, None, send))  # type: ignore[arg-type]
+
+        tasks = [ask(user) for user in ("ann",) * 5 + ("ben",)] + [ask("ann", "/news")]
+        await asyncio.sleep(0.05)
+        assert (inside, answers) == (4, []), "two of ann's, one of ben's, one that waits for news"
+        await ask("ann")
+        assert answers == [503], "as many wait as may"
+        monkeypatch.setattr(limits, "TURN_S", 0.01)
+        second = ask("ben")
+        await asyncio.sleep(0)
+        assert not second.done(), "there is room for it"
+        third = ask("ben")
+        await third
+        assert answers == [503, 503], "its turn did not come in time"
+        door.set()
+        await asyncio.gather(*tasks, second)
+        assert (inside, answers) == (0, [503, 503])
 
     asyncio.run(run())
 
