@@ -49,8 +49,11 @@ def told(
         return decision
     reasons = dict(decision.reasons)
     for name, quota in barred.items():
-        text = f"{quota.name} leaves no room for it: its other jobs hold what it lets them"
-        change = "others of these jobs that end or shrink, or a higher limit"
+        text = f"{quota.name}: it leaves no room for this one"
+        change = "a higher limit"
+        if any(_most_of(quota).values()):
+            text += ", since its other jobs hold what it lets them"
+            change = f"others of these jobs that end or shrink, or {change}"
         reasons[name] = Reason(Code.WAITS_CAP, text, {"gpus": 0, "limit": quota.name, **_most_of(quota)}, change)
     for name, quota in narrowed.items():
         reason = reasons[name]

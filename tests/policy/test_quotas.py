@@ -48,7 +48,9 @@ def test_who_finds_no_room_waits_and_is_told_which_limit_it_is() -> None:
     decision = decide.decide(given)
     assert sizes(given) == {"a": 4, "b": 0, "c": 1, "d": 0}
     assert decision.reasons["b"].code is Code.WAITS_CAP
-    assert "account lab" in decision.reasons["b"].text
+    assert decision.reasons["b"].text.startswith("account lab: it leaves no room for this one, since its other jobs")
+    assert decision.reasons["d"].text == "jobs of user x: it leaves no room for this one", "nobody holds any of it"
+    assert decision.reasons["d"].change == "a higher limit"
     assert decision.reasons["d"].numbers["limit_jobs"] == 0
     assert list(decision.allocation) == ["a", "b", "c", "d"]
 

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from horae.port import FixConfiguration, JobState, TryLater, attend
+from policy.model import Quota
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
 from tests.contract.waiting import patiently, wait_for
+from tests.real.books import ALIVE
 from tests.real.hadoop import (
     YarnHarness,
     hadoop_342,  # noqa: F401 - a fixture
@@ -27,6 +29,10 @@ from yarn_bridge.options import SLICES, parse_options
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND, root_tag
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(600)]
+
+
+#: a queue that is not Horae's
+ADS = "root.ads"
 
 
 @pytest.fixture
@@ -125,6 +131,58 @@ def test_a_queue_that_is_stopped_in_the_middle(harness: YarnHarness) -> None:
     wait_for("it takes jobs again", lambda: all(each.state == "RUNNING" for each in _leaves(port)))
     cluster.start("outside", {"n3": 1}, 2)
     cluster.wait("outside", JobState.RUNNING)
+
+
+def test_the_limits_of_a_queue_that_jobs_name_themselves(harness: YarnHarness, ads: dict[str, str]) -> None:
+    """They bind these jobs as the scheduler has them; and when that queue drains, none begins in it."""
+    cluster, port = Driver(harness), bridge(harness)
+
+    def edited(**changes: str) -> None:
+        port.manager.edit_scheduler(QueueEdits(update={ADS: {**ads, **changes}}), "horae")
+        port._observer.limits.forget()
+
+    def gpus() -> dict[tuple[str, ...], int | None]:
+        found = [each for each in cluster.observe().quotas if each.name.startswith(f"queue {ADS} may hold")]
+        return {tuple(sorted(each.whom)): each.gpus for each in found if "GPUs at most" in each.name}
+
+    for name in ("first", "second"):
+        spec = harness.spec(name, Behaviour.TRAINS, gpus=(1, 12))
+        port.submit(name, replace(spec, extra={"yarn.queue": ADS}))
+    harness.submit("plain", Behaviour.TRAINS)
+    cluster.until("the limit is told", lambda: gpus() == {("first", "second"): 6})
+    cluster.start("first", {"n1": 4, "n2": 2})
+    cluster.wait("first", JobState.RUNNING)
+    assert gpus() == {("first", "second"): 6}, "what it holds is its own"
+
+    edited(**{"maximum-capacity": "25"})
+    cluster.until("nothing is taken from it", lambda: gpus() == {("first", "second"): 6})
+    edited(state="STOPPED")
+    closed = f"queue {ADS} is DRAINING and takes no new application: 0 more may begin"
+    cluster.until("none begins", lambda: Quota(closed, ("second",), None, 0) in cluster.observe().quotas)
+    cluster.start("plain", {"n3": 1})
+    cluster.wait("plain", JobState.RUNNING)
+    cluster.wait_progress("first", 5)
+    edited(state="RUNNING")
+    cluster.until("it may begin", lambda: all(each.jobs is None for each in cluster.observe().quotas))
+    for name in ("first", "second", "plain"):
+        cluster.cancel(name)
+
+
+@pytest.fixture
+def ads(harness: YarnHarness) -> Iterator[dict[str, str]]:
+    """A queue beside Horae's that may hold half of the cluster; its parameters."""
+    manager = bridge(harness).manager
+    conf = manager.scheduler_conf("horae") or {}
+    share = float(conf["yarn.scheduler.capacity.root.default.capacity"])
+    half = str(share / 2)
+    made = {"capacity": half, "maximum-capacity": "50", "user-limit-factor": "100", "state": "RUNNING"}
+    made["maximum-am-resource-percent"] = "1"
+    manager.edit_scheduler(QueueEdits(add={ADS: made}, update={"root.default": {"capacity": half}}), "horae")
+    yield made
+    wait_for("its applications end", lambda: attend(harness.port) and not manager.apps(queue=ADS, states=ALIVE))
+    manager.edit_scheduler(QueueEdits(update={ADS: {"state": "STOPPED"}}), "horae")
+    back = QueueEdits(remove=(ADS,), update={"root.default": {"capacity": str(share)}})
+    patiently(lambda: manager.edit_scheduler(back, "horae"))
 
 
 def _leaves(port: YarnCluster) -> list[Queue]:

@@ -61,6 +61,26 @@ def test_no_more_jobs_are_granted_than_may_begin(queued: dict[str, Any], whom: A
     assert Quota(name, whom, None, most) in told(queued)
 
 
+@pytest.mark.parametrize("state", ["DRAINING", "STOPPED"])
+def test_a_queue_that_takes_no_new_application_lets_none_begin(state: str) -> None:
+    """A job that was granted GPUs there was refused its application at each try."""
+    name = f"queue root.default is {state} and takes no new application: 0 more may begin"
+    assert Quota(name, ALL, None, 0) in told(tree(state=state))
+
+
+def test_what_ends_in_a_queue_that_drains_makes_no_place_in_it() -> None:
+    site = Site()
+    site.running({"n1": 1})
+    site.yarn.tree = tree(state="DRAINING")
+    site.now_s += 21.0
+    assert attend(site.port).quotas == (), "it has its application"
+    site.port.submit("next", replace(SPEC, name="next"))
+    site.port.cancel("job")
+    site.look("next")
+    assert not site.yarn.services
+    assert {each.jobs for each in attend(site.port).quotas} == {0}
+
+
 def test_cores_are_a_limit_as_memory_is() -> None:
     assert [each.jobs for each in told(tree(usage={"amLimit": masters(131072, 3)}))] == [1]
 

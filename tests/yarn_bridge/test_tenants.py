@@ -9,39 +9,13 @@ import pytest
 
 from horae.port import FixConfiguration, JobState, Never, TryLater, attend
 from policy.model import BadInput
-from tests.yarn_bridge.memory_site import SPEC, Site, amounts
+from tests.yarn_bridge.memory_site import SPEC, Site
+from tests.yarn_bridge.queue_trees import gpus, queue, scheduler
 from yarn_bridge.clients.queues import queues
 from yarn_bridge.jobs.room import Holding, caps
 from yarn_bridge.options import parse_options
 
 VISION, SPEECH = "root.gpu.vision", "root.gpu.speech"
-
-
-WHOLE = {"yarn.io/gpu": 16, "memory-mb": 65536, "vcores": 32}
-
-
-def gpus(number: int) -> dict[str, Any]:
-    return amounts({"yarn.io/gpu": number})
-
-
-def queue(name: str, share: float, *children: dict[str, Any], most: int = 16, **more: Any) -> dict[str, Any]:
-    """`more`: used, least and bulk (memory and cores that it may hold), the rest as the scheduler says it."""
-    limits = {
-        "effectiveMinResource": gpus(more.pop("least", 0)),
-        "effectiveMaxResource": amounts(WHOLE | {"yarn.io/gpu": most} | more.pop("bulk", {})),
-    }
-    usage = {"resourceUsagesByPartition": [{"used": gpus(more.pop("used", 0))}]}
-    capacities = {"queueCapacitiesByPartition": [limits]}
-    found = {"queueName": name, "capacity": share, "capacities": capacities, "resources": usage, **more}
-    return {**found, "queues": {"queue": list(children)}} if children else found
-
-
-def scheduler(*queued: dict[str, Any]) -> dict[str, Any]:
-    parts = [{"partitionName": "", "effectiveMaxResource": amounts(WHOLE)}]
-    parts += [{"partitionName": "gpu", "effectiveMaxResource": gpus(16)}]
-    whole = {"queueCapacitiesByPartition": parts}
-    return {"type": "capacityScheduler", "queueName": "root", "capacities": whole, "queues": {"queue": list(queued)}}
-
 
 TREE = scheduler(queue("gpu", 80, queue("vision", 75, most=5), queue("speech", 25)), queue("default", 20))
 

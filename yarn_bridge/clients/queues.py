@@ -283,8 +283,9 @@ def _used(usage: list[Any], children: tuple[Queue, ...]) -> dict[str, Amounts]:
 
 
 def _per_user(guaranteed: Amounts, factor: Any) -> Amounts:
-    """Of the queue's capacity, whatever of the others' is free; one GPU at least, as the scheduler has it."""
-    if factor is None or float(factor) < 0:
+    """Of the queue's capacity, whatever of the others' is free; one GPU at least, as the scheduler has it. A queue that
+    is guaranteed nothing limits nobody by it."""
+    if factor is None or float(factor) < 0 or not any(guaranteed.values()):
         return {}
     found = {name: floor(amount * float(factor)) for name, amount in guaranteed.items()}
     return {**found, GPUS: max(found.get(GPUS, 0), 1)}

@@ -8,7 +8,7 @@ that it displaced teaches (`room.py`).
 And a queue lets so many begin: the capacity scheduler lets so many applications run at a time (`max-parallel-apps`),
 and gives the application masters of a queue, and of each user in it, a share (`maximum-am-resource-percent`): a tenth
 where nobody says otherwise. What waits for either has no container, and no gang of its forms, however many GPUs are
-free. A suspended job keeps its place.
+free. A suspended job keeps its place. A queue that is stopped, or drains, lets none begin.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from yarn_bridge.jobs.room import Held, amount, free_gpus, there
 
 _BULK = (MEMORY, CORES)
 _AGAIN_S = 5.0
+#: fewer than can have ended since the queues were asked: no place of theirs is another's
+_NONE = -(1 << 31)
 
 
 class MasterRoom:
@@ -137,6 +139,8 @@ def quotas(queues: Queues, beginners: Sequence[Beginner], master: Amounts, since
 
 def _limits(queue: Queue, owners: set[str], master: Amounts) -> Iterator[tuple[str, str, int]]:
     """(the limit in words, the user that it binds alone, how many may begin within it)."""
+    if queue.state != "RUNNING":
+        yield f"queue {queue.path} is {queue.state} and takes no new application", "", _NONE
     text = f"queue {queue.path} lets {queue.most_running} applications run at a time"
     yield text, "", queue.most_running - queue.running
     share = queue.masters.get(queue.label, MastersShare())

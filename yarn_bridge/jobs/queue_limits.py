@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
 from horae.spec import JobSpec
-from policy.model import EMPTY, BadInput, Gpus, Quota
+from policy.model import EMPTY, BadInput, Gpus, JobName, Quota
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs.masters import Beginner, quotas
 from yarn_bridge.jobs.record import Record
-from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, caps, ceilings, held_by
+from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, caps, ceilings, held_by, own_queues
 from yarn_bridge.jobs.shapes import queue_of, same_queue
 from yarn_bridge.options import BY_QUEUE, Options
 
@@ -53,7 +53,10 @@ class QueueLimits:
 
     def _is_away(self, spec: JobSpec) -> bool:
         """Whether its job names a queue of its own, whose limits are not those of ours."""
-        return self._options.tenants != BY_QUEUE and not same_queue(queue_of(spec, self._options), self._options.queue)
+        return self._options.tenants != BY_QUEUE and not self._is_ours(queue_of(spec, self._options))
+
+    def _is_ours(self, queue: str) -> bool:
+        return same_queue(queue, self._options.queue)
 
     def look(
         self,
@@ -114,6 +117,16 @@ class QueueLimits:
         self._lived = lives if self._lived is None else self._lived
         since = len(lives - self._lived) - len(self._lived - lives)
         return quotas(self._queues, beginners, {MEMORY: self.master.memory_mib, CORES: self.master.cpus}, since)
+
+    def own_queues(
+        self, jobs: Sequence[JobName], held: Sequence[Holding], beginners: Sequence[Beginner]
+    ) -> tuple[Quota, ...]:
+        """Of jobs that are in other queues than ours: what their queues let them hold. `held`: by each job, now."""
+        if self._queues is None or self._options.tenants == BY_QUEUE:
+            return ()
+        away = {job: each for job, each in zip(jobs, held, strict=True) if not self._is_ours(each.queue)}
+        master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
+        return own_queues(self._queues, away, self._held, {each.job for each in beginners}, master)
 
     def too_large(self, queue: str, worker: Amounts) -> str:
         """Why no container of this size is given in this leaf queue, whatever is free; "" where it is, or nobody tells.

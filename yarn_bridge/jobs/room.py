@@ -7,12 +7,14 @@ was right by what could be known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from horae.port import JobId, backoff_s
 from horae.spec import JobSpec
-from policy.model import EMPTY, Gpus, Health, Node
+from policy.model import EMPTY, BadInput, Gpus, Health, JobName, Node, Quota
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.shapes import queue_of, tag_of, worker_size
@@ -166,11 +168,87 @@ def _of_users(leaf: Queue, mine: Sequence[Holding]) -> list[Gpus]:
 
 def _left(queue: Queue, held: Sequence[Holding]) -> Amounts:
     """What our jobs below it may hold, by its own limits alone."""
-    there = [each for each in held if f"{each.queue}.".startswith(f"{queue.path}.")]
+    there = [each for each in held if _is_below(each, queue)]
     limits = queue.limits.get("", EMPTY)
     used = queue.usage.get("", EMPTY)
     ours = {what: sum(each.gpus * each.size.get(what, 0) for each in there) for what in limits}
     return {what: most - max(used.get(what, 0) - ours[what], 0) for what, most in limits.items()}
+
+
+def own_queues(
+    queues: Queues,
+    jobs: Mapping[JobName, Holding],
+    held: Sequence[Holding],
+    begin: AbstractSet[JobName],
+    master: Amounts,
+) -> tuple[Quota, ...]:
+    """What these jobs may hold by the limits of the queues that they name, and of those above, and by those of one
+    user. Nothing is taken by it from who holds more.
+
+    A queue with shares of several partitions is left out, since each job may be in any. `held`: by all our jobs, when
+    the queues were asked; `begin`: jobs that are to have an application `master` beside their workers.
+    """
+    known = [_placed(queues, each) for each in held]
+    placed = {job: _placed(queues, each) for job, each in jobs.items()}
+    found = list[Quota]()
+    for queue in queues.root.walk():
+        below = {job: each for job, each in placed.items() if _is_below(each, queue)}
+        if not below or not queue.limits.keys() <= {""}:
+            continue
+        first = int(not begin.isdisjoint(below))
+        for what, left in _left(queue, known).items():
+            stated = queue.limits[""][what]
+            text = f"queue {queue.path} may hold {stated} {WORDS[what]} at most"
+            most = left - first * master.get(what, 0)
+            found += _within(text, what, most, below)
+        found += _users(queue, below, begin, master)
+    return tuple(found)
+
+
+def _placed(queues: Queues, holding: Holding) -> Holding:
+    """With the path of its queue; as it is where there is none of this name: it may be made by what is submitted."""
+    with suppress(BadInput):
+        path = queues.find(holding.queue).path
+        return replace(holding, queue=path)
+    return holding
+
+
+def _is_below(holding: Holding, queue: Queue) -> bool:
+    return f"{holding.queue}.".startswith(f"{queue.path}.")
+
+
+def _users(
+    queue: Queue,
+    jobs: Mapping[JobName, Holding],
+    begin: AbstractSet[JobName],
+    master: Amounts,
+) -> Iterator[Quota]:
+    """What each user of these jobs may hold; of that, his application masters have their part."""
+    owners = {each.owner for each in jobs.values()}
+    for owner in sorted(owners):
+        his = {job: each for job, each in jobs.items() if each.owner == owner}
+        living = {job for job, each in his.items() if each.size}
+        masters = len(living - begin)
+        masters += int(not begin.isdisjoint(living))
+        for what, stated in queue.per_user.items():
+            text = f"{owner} may hold {stated} {WORDS[what]} at most in queue {queue.path}"
+            most = stated - masters * master.get(what, 0)
+            yield from _within(text, what, most, his)
+
+
+def _within(text: str, what: str, most: int, jobs: Mapping[JobName, Holding]) -> Iterator[Quota]:
+    """By size of worker: those who take so much with a GPU, or more, hold so many GPUs at most.
+
+    Exact where all are of one size. No one's large workers lower a limit of who has smaller ones; where both grow at
+    once, all may come to more than there is, and the gang that does not form teaches it.
+    """
+    sizes = {each.size.get(what, 0) for each in jobs.values()}
+    for size in sorted(sizes - {0}):
+        bound = {job: each for job, each in jobs.items() if each.size.get(what, 0) >= size}
+        holds = sum(each.gpus for each in bound.values())
+        gpus = max(most // size, holds)
+        whose = "" if what == GPUS else f", {size} or more with each GPU"
+        yield Quota(f"{text}{whose}", tuple(bound), gpus)
 
 
 def largest(held: Sequence[Holding]) -> Amounts:

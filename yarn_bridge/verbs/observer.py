@@ -211,6 +211,9 @@ class Observer:
         ours = Ours(told, held, came, stands, self._unsettled(mine), self._begins())
         offer = self.offers.of(reports, self._known_gpus, ours, self._reach(reports))
         self.nodes = offer.nodes
+        beginners = self._beginners(mine)
+        begin = self.limits.beginnings(beginners, self._told[1])
+        own = self.limits.own_queues([each.record.job for each in mine], told, beginners)
         return Observation(
             now_s=self._clock(),
             nodes=self.nodes,
@@ -219,7 +222,7 @@ class Observer:
             notes=(*notes, *self._elsewhere(mine), *offer.notes),
             due=tuple(due),
             tenants=self.limits.tenants(),
-            quotas=self.limits.beginnings(self._beginners(mine), self._told[1]),
+            quotas=(*begin, *own),
             caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
         )
 
