@@ -85,6 +85,8 @@ _LONGEST_PAUSE = 4  #: as a power of two
 _SOUND_S = 30.0
 #: Slurm itself keeps a job from starting before its begin time; so long before that we hold it
 _HELD_AHEAD_S = 60.0
+#: backfill's word for no limit, of one that it starts (`365-00:00:00`)
+_NO_LIMIT_S = 365 * 24 * 3600.0
 _KILLED = frozenset(128 + number for number in (9, 10, 15))  #: KILL, USR1, TERM
 #: the job's own supervisor ends it when its grace is over, and knows better how; then we do
 FORCE_AFTER_S = 4.0
@@ -177,6 +179,8 @@ def _aside(blocked: Blocked | None, why: str) -> Blocked:
 def _limited(row: JobRow, memo: Memo) -> Memo:
     """Its time limit over all its starts. What Slurm shows and we did not write is its owner's or an administrator's
     word on this start, or on the next, and counts from the time it has used up before."""
+    if _is_unlimited(row, memo):
+        return memo
     if keeps_shape(row):
         return memo if memo.limit_s == row.limit_s else replace(memo, limit_s=row.limit_s)
     if not memo.limits:
@@ -187,6 +191,12 @@ def _limited(row: JobRow, memo: Memo) -> Memo:
         return replace(memo, limits=(row.limit_s,)) if seen and len(memo.limits) > 1 else memo
     total = None if row.limit_s is None else memo.used_s + row.limit_s
     return replace(memo, limit_s=total, limits=(row.limit_s,))
+
+
+def _is_unlimited(row: JobRow, memo: Memo) -> bool:
+    """Whether the limit that it shows is none: it had none while it waited."""
+    began = row.state in HOLDING or row.restarts > 0
+    return began and row.limit_s == _NO_LIMIT_S and memo.limit_s is None
 
 
 def _state(
@@ -459,6 +469,8 @@ def _allocation(row: JobRow, memo: Memo, state: JobState) -> Allocation:
 
 
 def _time_left(row: JobRow, memo: Memo, state: JobState, now_s: float) -> float | None:
+    if _is_unlimited(row, memo):
+        return None
     if state in {JobState.RUNNING, JobState.STOPPING} and row.left_s is not None:
         return max(row.end_s - now_s, 0.0) if row.end_s else row.left_s  # a client may have used a clock of its own
     if keeps_shape(row):
