@@ -43,6 +43,7 @@ class Grant:
     recalled: bool = False  #: withdrawn because a stop was asked for
     before: str = ""  #: the reason that squeue showed before: says nothing about this grant
     began_s: float | None = None
+    let_go: bool = False  #: free to start once it is written, or seen so: a hold or a time that it shows is somebody's
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,14 +120,15 @@ def left_min(memo: Memo) -> int | None:
     return max(math.ceil((memo.limit_s - memo.used_s) / 60), 1)
 
 
-def original(row: JobRow, now_s: float) -> tuple[Write, ...]:
-    """The request as its user made it, as far as Slurm takes it back, without our nodes; its time comes last."""
+def original(row: JobRow, now_s: float, grant: Grant | None = None) -> tuple[Write, ...]:
+    """The request as its user made it, as far as Slurm takes it back, without our nodes; its time comes last. `grant`:
+    its last."""
     tag = parse_tag(row.admin_comment)
     if tag and is_beside(row):
         return (update(row.id, Change(partitions=tag.partitions, tasks=tag.tasks)),)
     if tag and tag.beside and not row.held and not parked(row, now_s):
         return ()  # nothing of ours is on it: it waits wherever it was taken to since
-    begin_s = begins_s(row, now_s)
+    begin_s = begins_s(row, now_s, grant)
     tasks = said_tasks(row) if tag and tag.own_shape else None
     when = update(row.id, Change(start_now=begin_s is None, start_s=begin_s, tasks=tasks))
     if tag and tag.own_shape:
@@ -169,7 +170,7 @@ def handing_back(row: JobRow, memo: Memo, now_s: float, tasks: int | None = None
         return (update(row.id, Change(site_factor=0, tasks=tasks)),)
     writes: list[Write] = []
     if row.state in {"PENDING", "SPECIAL_EXIT"}:
-        writes += original(row, now_s)
+        writes += original(row, now_s, memo.grant)
     if memo.ordered and not restarts_itself(row):  # of one that runs too: requeued later, it would be first again
         first = writes.pop(0) if writes else update(row.id, Change())
         writes.insert(0, replace(first, change=replace(first.change or Change(), site_factor=0)))

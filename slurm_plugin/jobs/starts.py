@@ -143,6 +143,7 @@ class Starts:
         elif last and last.epoch > epoch:
             return None
         grant = Grant(epoch, row.restarts, nodes, per_node, self._observer.now_s(), before=row.reason or "")
+        grant = replace(grant, let_go=row.restarts == 0 and not row.held)
         wrong = shapes.impossible(nodes, per_node, self._observer.node_gpus)
         wrong = wrong or shapes.into_maintenance(nodes, memo, self._observer.away, grant.at_s)
         if wrong and not own:
@@ -194,6 +195,9 @@ class Starts:
             batches, deferred.batches = deferred.batches, {}
             for job in batches:
                 del self._waiting[job]
+            withdrawn = [job for job in batches if self._memories.get(job).outstanding is None]
+            for job in withdrawn:
+                del batches[job]
             if not batches:
                 return
             if not self._stands():

@@ -3,7 +3,8 @@
     squeue                           port                      done about it
     PENDING, begins in months or     QUEUED
     held, never ran
-    PENDING, released by our grant   STARTING                  BeginTime: StartTime=now; blocked: held again
+    PENDING, released by our grant   STARTING                  a requeue's BeginTime: StartTime=now; blocked: held
+                                                               again; held or put off by others: withdrawn
     PENDING, released by nobody      QUEUED, STOPPED or LOST   held again (preempted, requeued, memory lost)
     PENDING or SPECIAL_EXIT, held    STOPPED if we asked or it left with 86, else LOST
     CONFIGURING, RUNNING (Prolog)    STARTING
@@ -32,7 +33,7 @@ from horae.port import Blocked, BlockKind, JobState, ObservedJob
 from horae.untrusted import printable
 from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
-from slurm_plugin.jobs.record import Memo, Stop
+from slurm_plugin.jobs.record import Grant, Memo, Stop
 from slurm_plugin.jobs.shapes import changed_by_hand
 from slurm_plugin.jobs.specification import (
     keeps_shape,
@@ -47,6 +48,7 @@ from slurm_plugin.jobs.specification import (
 from slurm_plugin.jobs.waiting import (
     WAITING,
     begins_s,
+    delayed_to_s,
     held_by_others,
     is_beside,
     let_go_by_nobody,
@@ -83,6 +85,8 @@ _LONGEST_PAUSE = 4  #: as a power of two
 _SOUND_S = 30.0
 #: Slurm itself keeps a job from starting before its begin time; so long before that we hold it
 _HELD_AHEAD_S = 60.0
+#: backfill's word for no limit, of one that it starts (`365-00:00:00`)
+_NO_LIMIT_S = 365 * 24 * 3600.0
 _KILLED = frozenset(128 + number for number in (9, 10, 15))  #: KILL, USR1, TERM
 #: the job's own supervisor ends it when its grace is over, and knows better how; then we do
 FORCE_AFTER_S = 4.0
@@ -123,8 +127,10 @@ def judge(
         return Judgement(None, memo)
     memo = _limited(row, memo)
     state, memo, steps, blocked = _state(row, memo, facts, options, tag is not None and options.hold, now_s, lived)
-    if state is JobState.QUEUED and (why := _not_yet(row, now_s)):
-        return Judgement(None, memo, steps, f"{row.id} {why}")
+    if state is JobState.QUEUED and (why := _not_yet(row, memo, now_s)):
+        if not memo.state:
+            return Judgement(None, memo, steps, f"{row.id} {why}")
+        blocked = _aside(blocked, why)  # it was shown before, and would be taken for gone
     if memo.state != state.value:
         memo = replace(memo, state=state.value, since_s=now_s if state.holds else _left_s(row, memo, now_s))
     note = changed_by_hand(row, memo)
@@ -155,17 +161,26 @@ def _native(row: JobRow) -> str:
     return f"{word}: it checkpointed, and by Requeue=0 Slurm may not start it again" if lost else word
 
 
-def _not_yet(row: JobRow, now_s: float) -> str:
+def _not_yet(row: JobRow, memo: Memo, now_s: float) -> str:
     """What a job that never ran waits for beside its turn; empty: for nothing."""
     if row.dependency is not None:
         return f"waits for its dependency {printable(row.dependency)}"  # it may name thousands
-    begin_s = begins_s(row, now_s)
+    begin_s = begins_s(row, now_s, memo.grant)
     return "" if begin_s is None else f"is not to begin before {begin_s:.0f}"
+
+
+def _aside(blocked: Blocked | None, why: str) -> Blocked:
+    """By its hold, where it is held; else by what it waits for."""
+    if blocked is not None and blocked.kind is BlockKind.ASIDE:
+        return blocked
+    return Blocked(BlockKind.ASIDE, why, alone=True)
 
 
 def _limited(row: JobRow, memo: Memo) -> Memo:
     """Its time limit over all its starts. What Slurm shows and we did not write is its owner's or an administrator's
     word on this start, or on the next, and counts from the time it has used up before."""
+    if _is_unlimited(row, memo):
+        return memo
     if keeps_shape(row):
         return memo if memo.limit_s == row.limit_s else replace(memo, limit_s=row.limit_s)
     if not memo.limits:
@@ -176,6 +191,12 @@ def _limited(row: JobRow, memo: Memo) -> Memo:
         return replace(memo, limits=(row.limit_s,)) if seen and len(memo.limits) > 1 else memo
     total = None if row.limit_s is None else memo.used_s + row.limit_s
     return replace(memo, limit_s=total, limits=(row.limit_s,))
+
+
+def _is_unlimited(row: JobRow, memo: Memo) -> bool:
+    """Whether the limit that it shows is none: it had none while it waited."""
+    began = row.state in HOLDING or row.restarts > 0
+    return began and row.limit_s == _NO_LIMIT_S and memo.limit_s is None
 
 
 def _state(
@@ -267,15 +288,14 @@ def _waiting(
     out = memo.outstanding
     if out is not None and row.restarts > out.restarts:  # ran and left between two observations
         memo, out = memo.with_last(started=True), None
-    waits = let_go_by_nobody(row, now_s)
-    if out is not None and not (waits and now_s > out.at_s + 3.0):
+    if out is not None and not _kept(row, memo, out, now_s):
         return _granted(row, memo, options, now_s)
-    if out is not None:  # held though we released it: the write was lost, somebody held it, or Slurm itself did
+    if out is not None:
         memo = memo.with_last(withdrawn=True)
-        if row.reason and not row.reason.startswith("JobHeld"):
+        if row.reason and not row.reason.startswith(("JobHeld", "BeginTime")):
             memo = replace(memo, blocked=(block_kind(row.reason).value, row.reason))
     steps: tuple[Step, ...] = ()
-    begin_s = begins_s(row, now_s)
+    begin_s = begins_s(row, now_s, memo.grant)
     soon = begin_s is None or begin_s < now_s + _HELD_AHEAD_S
     if ours and soon and not not_to_start(row, now_s):
         steps = (Step("nobody granted it GPUs", (taken_back(row, now_s),)),)
@@ -284,7 +304,7 @@ def _waiting(
     if held_by_others(row, memo):
         blocked = Blocked(BlockKind.ASIDE, who_holds(row), alone=True)
     elif begin_s is not None:
-        blocked = Blocked(BlockKind.ASIDE, _not_yet(row, now_s), alone=True)
+        blocked = Blocked(BlockKind.ASIDE, _not_yet(row, memo, now_s), alone=True)
     elif blocked is not None and keeps_shape(row):
         blocked = replace(blocked, kind=BlockKind.ASIDE) if now_s < tried_again_s(memo) else None
     last = memo.grant
@@ -298,6 +318,15 @@ def _waiting(
     return JobState.LOST, memo, steps, blocked
 
 
+def _kept(row: JobRow, memo: Memo, grant: Grant, now_s: float) -> bool:
+    """Whether it does not start though we released it: the write was lost, Slurm itself holds it, or somebody holds it
+    or has put it off. A time that is near it waits for under its grant."""
+    if let_go_by_nobody(row, now_s):
+        return held_by_others(row, memo) or now_s > grant.at_s + 3.0
+    begin_s = delayed_to_s(row, grant, now_s)
+    return begin_s is not None and begin_s > now_s + _HELD_AHEAD_S
+
+
 def _granted(
     row: JobRow, memo: Memo, options: Options, now_s: float
 ) -> tuple[JobState, Memo, tuple[Step, ...], Blocked | None]:
@@ -306,6 +335,10 @@ def _granted(
     assert grant is not None
     if let_go_by_nobody(row, now_s):
         return JobState.STARTING, memo, (), None  # its shape and its release are one: neither is sent alone
+    if delayed_to_s(row, grant, now_s) is not None:
+        return JobState.STARTING, memo, (), None
+    if row.eligible_s is not None and row.eligible_s <= now_s:
+        memo = memo.with_last(let_go=True)
     if row.reason == "BeginTime":
         change = Change(start_now=True, tasks=said_tasks(row))
         step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, change),))
@@ -436,6 +469,8 @@ def _allocation(row: JobRow, memo: Memo, state: JobState) -> Allocation:
 
 
 def _time_left(row: JobRow, memo: Memo, state: JobState, now_s: float) -> float | None:
+    if _is_unlimited(row, memo):
+        return None
     if state in {JobState.RUNNING, JobState.STOPPING} and row.left_s is not None:
         return max(row.end_s - now_s, 0.0) if row.end_s else row.left_s  # a client may have used a clock of its own
     if keeps_shape(row):

@@ -10,7 +10,7 @@ from horae.port import JobId
 from policy.model import Seconds
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.holdings import HOLDING
-from slurm_plugin.jobs.record import Memo
+from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import keeps_shape, said_tasks
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
@@ -26,6 +26,8 @@ _FAR_S = 365 * 24 * 3600.0
 _AHEAD_S = _FAR_S + 24 * 3600.0
 #: a requeue's own is two minutes after it, or as long as the site's credentials last (cred_expire)
 _REQUEUED_S = 600.0
+#: a start of several writes has a time of its own for a while (`shapes.py`): what is so long after it is another's
+_OWN_START_S = 120.0
 #: reasons that squeue gives for a hold, of `scontrol hold` (ours are such, too) and `scontrol requeuehold`
 _BY_ADMIN, _REQUEUED_HELD = "JobHeldAdmin", "job requeued in held state"
 _BARRED = frozenset({"InvalidQOS", "InvalidAccount"})
@@ -97,10 +99,23 @@ def held_by_others(row: JobRow, memo: Memo) -> bool:
         return row.held
     if barred(row):
         return True
-    if not row.held or row.state not in WAITING or memo.held_s or _arrived_held(row):
+    if not row.held or row.state not in WAITING or memo.held_s:
+        return False
+    if _held_while_granted(row, memo):
+        return True
+    if _arrived_held(row):
         return False
     parked_once = (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _PARKED_S
     return keeps_shape(row) or parked_once or _held_by_hand(row, memo)
+
+
+def _held_while_granted(row: JobRow, memo: Memo) -> bool:
+    """Whether it was held after we let it go, and before it ran. Where Slurm itself holds it (it can never run so) the
+    reason is another."""
+    last = memo.grant
+    if last is None or not last.let_go or last.started:
+        return False
+    return last.restarts == row.restarts and str(row.reason).startswith("JobHeld")
 
 
 def _held_by_hand(row: JobRow, memo: Memo) -> bool:
@@ -148,15 +163,28 @@ def parked(row: JobRow, now_s: float) -> bool:
     return row.state == "PENDING" and row.eligible_s is not None and row.eligible_s > now_s + _PARKED_S
 
 
-def begins_s(row: JobRow, now_s: float) -> float | None:
+def begins_s(row: JobRow, now_s: float, grant: Grant | None = None) -> float | None:
     """From when on a job may start, as its user said at submission, or an administrator since (another begin time than
-    the module's, or a requeue's); None: at once."""
+    the module's, or a requeue's); None: at once. `grant`: its last, after which no time is a requeue's."""
     tag = parse_tag(row.admin_comment)
     ours = parked(row, now_s) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _FAR_S
-    by_requeue = row.restarts > 0 and (row.eligible_s or 0.0) < (row.submit_s or 0.0) + _REQUEUED_S
-    said = None if ours or by_requeue else row.eligible_s
+    said = None if ours or _requeued_then(row, grant) else row.eligible_s
     said = said or (tag.begin_s if tag else None)  # of one whose begin time is not known, what its user said
     return said if said and said > now_s else None
+
+
+def _requeued_then(row: JobRow, grant: Grant | None) -> bool:
+    """Whether its begin time may be its requeue's."""
+    if row.restarts == 0 or (grant is not None and grant.let_go and grant.restarts == row.restarts):
+        return False
+    return (row.eligible_s or 0.0) < (row.submit_s or 0.0) + _REQUEUED_S
+
+
+def delayed_to_s(row: JobRow, grant: Grant, now_s: float) -> float | None:
+    """From when on a job that is granted may start, by somebody's word since its grant; None: by nobody's."""
+    if not grant.let_go and (row.eligible_s or 0.0) <= grant.at_s + _OWN_START_S:
+        return None
+    return begins_s(row, now_s, grant)
 
 
 def is_ours(row: JobRow, memo: Memo, options: Options) -> bool:

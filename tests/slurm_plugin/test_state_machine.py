@@ -449,3 +449,26 @@ def test_an_elastic_job_that_slurm_may_not_start_again_is_planned_as_it_stands_a
     assert shown(ended) == (JobState.FAILED, "")
     assert ended.job is not None
     assert "it checkpointed, and by Requeue=0" in ended.job.native
+
+
+@pytest.mark.parametrize("tag", [ROW.admin_comment, OWN])
+def test_backfills_word_for_no_time_limit_is_none(tag: str) -> None:
+    """It starts a job without a limit with one of a year, which no start after that is to be given either."""
+    waits = look(admin_comment=tag, limit_s=None).memo
+    year_s = 365 * 86400.0
+    runs = {**RUNNING, "admin_comment": tag, "limit_s": year_s, "left_s": year_s - 50, "end_s": NOW + year_s - 50}
+    seen = look(replace(waits, grants=(GRANT,)), **runs)
+    assert seen.job is not None
+    assert (seen.job.time_left_s, seen.memo.limit_s) == (None, None)
+    assert left_min(replace(seen.memo, used_s=50.0)) is None
+    again = look(seen.memo, admin_comment=tag, restarts=1, limit_s=year_s)
+    assert again.job is not None
+    assert (again.job.time_left_s, again.memo.limit_s) == (None, None)
+
+
+def test_a_time_limit_of_a_year_that_its_user_says_is_one() -> None:
+    year_s = 365 * 86400.0
+    waits = look(limit_s=year_s).memo
+    runs = look(waits, **RUNNING, limit_s=year_s, left_s=year_s - 50).job
+    assert runs is not None
+    assert runs.time_left_s == year_s - 50

@@ -365,3 +365,65 @@ def test_of_a_strangers_job_that_was_ordered_alone_the_order_is_undone_alone(hel
     assert handing_back(row, ordered, NOW) == (update("7", Change(site_factor=0)),)
     assert handing_back(row, ordered, NOW, 8) == (update("7", Change(site_factor=0, tasks=8)),)
     assert update("7", Change(node_list=())) in handing_back(row, Memo("7", (RAN,)), NOW), "we chose its nodes"
+
+
+FREE: dict[str, Any] = {"reason": "Resources", "priority": 9, "eligible_s": NOW - 1}
+#: an elastic job that has not run, one that has, and a rigid one
+GRANTED: tuple[tuple[dict[str, Any], Memo], ...] = (
+    ({}, Memo("7.abc", (GRANT,), state="starting")),
+    ({"restarts": 1, "submit_s": NOW - 5}, Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1)), state="starting")),
+    (PARKED, Memo("7.abc", (GRANT,), state="starting")),
+)
+
+
+@pytest.mark.parametrize(("row", "memo"), GRANTED)
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"priority": 0, "reason": "JobHeldAdmin", "eligible_s": None}, "scontrol release"),
+        ({"priority": 0, "reason": "JobHeldUser", "eligible_s": None}, "scontrol release"),
+        ({"reason": "BeginTime", "eligible_s": NOW + HOUR}, "not to begin before"),
+        ({"reason": "None", "eligible_s": NOW + 200}, "not to begin before"),
+    ],
+)
+def test_what_is_said_of_a_granted_job_is_not_undone(
+    row: dict[str, Any], memo: Memo, said: dict[str, Any], told: str
+) -> None:
+    seen = look(memo, **{**row, **FREE})
+    assert shown(seen) == (JobState.STARTING, "")
+    told_now = look(seen.memo, **{**row, **FREE, **said})
+    assert told_now.memo.outstanding is None, "its grant is withdrawn"
+    for verdict in (told_now, look(told_now.memo, **{**row, **FREE, **said})):
+        assert verdict.steps == ()
+        assert verdict.job is not None, "it would be taken for gone"
+        assert verdict.job.blocked is not None
+        assert verdict.job.blocked.kind is BlockKind.ASIDE
+        assert told in verdict.job.blocked.text
+    assert held_by_others(replace(ROW, **{**row, **FREE, **said}), told_now.memo) == ("release" in told)
+
+
+@pytest.mark.parametrize(("row", "memo"), GRANTED)
+def test_a_granted_job_that_is_put_off_for_a_moment_waits_under_its_grant(row: dict[str, Any], memo: Memo) -> None:
+    free = look(memo, **{**row, **FREE}).memo
+    verdict = look(free, **{**row, **FREE, "reason": "BeginTime", "eligible_s": NOW + 30})
+    assert shown(verdict) == (JobState.STARTING, "")
+    assert verdict.memo.outstanding is not None
+
+
+def test_a_hold_of_slurms_own_for_what_can_never_run_is_none_of_others() -> None:
+    seen = look(GRANTED[0][1], **FREE)
+    never = {"priority": 0, "reason": "BadConstraints", "eligible_s": None}
+    lost = look(seen.memo.with_last(at_s=NOW - 9), **never)
+    assert lost.memo.blocked == ("node", "BadConstraints")
+    assert not held_by_others(replace(ROW, **never), lost.memo)
+
+
+@pytest.mark.parametrize("changes", [{"eligible_s": NOW + HOUR}, {"eligible_s": NOW - 1, "dependency": "afterok:3"}])
+def test_a_job_that_was_shown_is_not_taken_for_gone_when_it_is_put_off(changes: dict[str, Any]) -> None:
+    """Which an administrator may do to one that waits for its turn; until then it is not decided about."""
+    waits = {"priority": 5, "reason": "BeginTime", **changes}
+    assert look(**waits).job is None, "of one that came so nobody has heard yet"
+    known = look(Memo("7.abc", state="queued"), **waits).job
+    assert known is not None
+    assert known.blocked is not None
+    assert (known.state, known.blocked.kind) == (JobState.QUEUED, BlockKind.ASIDE)
