@@ -16,6 +16,9 @@ local ADMIN_TAG = "horae="
 -- A job waits for a begin time that is so far away: unlike a job that is held, Slurm checks it at submission (and refuses
 -- what it never could run), judges its dependency at once, and shows who else holds it.
 local PARKED_S = 366 * 24 * 3600
+-- An owner's own start time: so far ahead that the arbiter holds the job before it comes, and not so far that it is
+-- taken for ours.
+local SOONEST_S, LATEST_S = 600, 170 * 24 * 3600
 
 M.config = {
   partitions = {},        -- name -> true
@@ -419,6 +422,16 @@ local function comes_to(config, hold, jd, record)
   return takes(config, hold, {jd, record}, partitions, reservation)
 end
 
+-- Why its owner may not give a waiting job this start time; nil: he may
+local function wrong_time(begin_time, tag)
+  local ahead = begin_time - os.time()
+  if ahead > LATEST_S then return "given a start time more than 170 days ahead" end
+  if ahead >= SOONEST_S then return nil end
+  if ahead > 0 then return "given a start time less than 10 minutes ahead" end
+  if (tonumber(string.match(tag, ",begin=(%d+)")) or 0) > os.time() then return "started before its --begin" end
+  return nil
+end
+
 -- Changes by the owner that would start the job past us or change its shape under us.
 local function modify(jd, record, uid)
   local config = M.config
@@ -448,13 +461,18 @@ local function modify(jd, record, uid)
   if given(jd.nice) and not (own and (record.priority or 0) > 0) then change = "reniced" end
   if given(jd.partition) and jd.partition ~= record.partition then change = "moved to another partition" end
   if not shaped and given(jd.requeue, NO_VAL16) and jd.requeue == 0 then change = "made unrequeueable" end
-  if given(jd.begin_time) and jd.begin_time > 0 then change = "given another start time" end
+  local timed = given(jd.begin_time) and jd.begin_time > 0 and not list
+  if timed then change = wrong_time(jd.begin_time, tag) or change end
   local runs = shaped and type(record.job_state) == "number" and record.job_state % 256 == 1
   local size = given(jd.min_nodes) or given(jd.max_nodes) or given(jd.num_tasks) or given(jd.tres_per_node) or
     given(jd.tres_per_job) or given(jd.tres_per_task) or given(jd.tres_per_socket)
   local where = given(jd.req_nodes) or given(jd.features) or given(jd.exc_nodes)
   if (size and not runs) or (where and not shaped) or (given(jd.reservation) and not own) then change = "reshaped" end
-  if not change then return slurm.SUCCESS end
+  if not change then
+    local now = timed and jd.begin_time <= os.time() and not string.find(tag, ",held=1")
+    if now then jd.begin_time = os.time() + PARKED_S end -- at once is when its turn comes
+    return slurm.SUCCESS
+  end
   say("a job of this partition cannot be " .. change .. " by its owner; scancel, and edits of comment, name and time limit work")
   return slurm.ERROR
 end

@@ -61,8 +61,13 @@ class Lua:
         return int(self.runtime.globals().slurm_job_submit(job, parts, uid)), job
 
     def modify(self, uid: int, record: dict[str, Any], **fields: Any) -> int:
-        table = self.runtime.table_from
-        return int(self.runtime.globals().slurm_job_modify(table(fields), table(record), None, uid))
+        return self.modified(uid, record, **fields)[0]
+
+    def modified(self, uid: int, record: dict[str, Any], **fields: Any) -> tuple[int, Any]:
+        """(return code, the change after it)"""
+        change = self.runtime.table_from(fields)
+        record_table = self.runtime.table_from(record)
+        return int(self.runtime.globals().slurm_job_modify(change, record_table, None, uid)), change
 
 
 @pytest.fixture
@@ -334,7 +339,7 @@ def test_only_partitions_that_the_arbiter_holds_are_held(lua: Lua) -> None:
         {"nice": 2147483648 + 10},
         {"partition": "raw"},
         {"requeue": 0},
-        {"begin_time": 5},
+        {"begin_time": time.time() + 300},
         {"min_nodes": 4},
         {"tres_per_node": "gres:gpu:4"},
         {"tres_per_task": "gres:gpu:4"},
@@ -433,7 +438,6 @@ def test_a_rigid_job_is_its_owners_to_hold(lua: Lua, held: str) -> None:
     taken = 0 if not held else -1
     for change in ({"priority": 0}, {"priority": NO_VAL + 1, "begin_time": 0}, {"nice": 2147483648 + 10}):
         assert lua.modify(1000, record, **change) == taken
-    assert lua.modify(1000, record, begin_time=5) == -1
     assert lua.modify(1000, {**record, "priority": 0}, nice=2147483648 + 10) == -1, "Slurm would release it"
 
 
@@ -460,7 +464,7 @@ def test_where_a_rigid_job_may_run_is_its_owners_to_say_and_its_size_once_it_run
         assert lua.modify(1000, {**record, "job_state": state}, **change) == (-1 if size else 0)
     assert lua.modify(1000, {**record, "job_state": 1}, **change) == 0
     assert lua.modify(1000, {**record, "admin_comment": "horae=1,gpus=1", "job_state": 1}, **change) == -1
-    for past in ({"begin_time": 5}, {"partition": "raw"}):
+    for past in ({"begin_time": time.time() + 300}, {"partition": "raw"}):
         assert lua.modify(1000, record, **{**change, **past}) == -1
 
 
@@ -558,3 +562,36 @@ def test_what_an_elastic_jobs_user_wants_mails_about_is_noted(tmp_path: Path) ->
         assert tag is not None
         assert tag.mail == noted
         assert job.mail_type == mail, "Slurm itself keeps it"
+
+
+HOUR = 3600
+DAY = 24 * HOUR
+
+
+@pytest.mark.parametrize("shape", ["", ",shape=own"])
+def test_a_start_time_well_ahead_is_its_owners_to_give(lua: Lua, shape: str) -> None:
+    record = {"partition": "dl", "admin_comment": f"horae=1,gpus=1{shape}", "priority": 5}
+    for ahead_s in (HOUR, 160 * DAY):
+        asked = int(time.time()) + ahead_s
+        code, change = lua.modified(1000, record, begin_time=asked)
+        assert (code, change.begin_time) == (0, asked)
+    for ahead_s in (30, 300, 175 * DAY, 400 * DAY):
+        assert lua.modify(1000, record, begin_time=int(time.time()) + ahead_s) == -1
+        assert "start time" in lua.said[-1]
+
+
+@pytest.mark.parametrize("shape", ["", ",shape=own"])
+def test_to_start_at_once_is_to_wait_for_its_turn(lua: Lua, shape: str) -> None:
+    record = {"partition": "dl", "admin_comment": f"horae=1,gpus=1{shape}", "priority": 5}
+    for asked in (5, int(time.time())):
+        code, change = lua.modified(1000, record, begin_time=asked)
+        assert code == 0
+        assert waits(change)
+    later = {**record, "admin_comment": f"horae=1,gpus=1,begin={int(time.time()) + HOUR}{shape}"}
+    assert lua.modify(1000, later, begin_time=5) == -1, "the arbiter waits for what stands in its tag"
+    assert "--begin" in lua.said[-1]
+    held = {**record, "admin_comment": f"horae=1,gpus=1{shape},held=1"}
+    assert lua.modified(1000, held, begin_time=5)[1].begin_time == 5, "a begin time after its deadline would be refused"
+    beside = {**record, "partition": "raw", "admin_comment": "horae=1,gpus=1,shape=own,beside=raw,list=raw/dl"}
+    assert lua.modified(1000, beside, begin_time=5)[1].begin_time == 5, "where it waits it is Slurm's own"
+    assert lua.modified(0, record, begin_time=5)[1].begin_time == 5, "an administrator's stands"
