@@ -109,6 +109,27 @@ def test_another_users_folder_is_refused_to_who_names_it(harness: YarnHarness) -
     assert whole.as_user("ann").entries(private) == before
 
 
+def test_an_owner_who_lets_nobody_write_at_his_gate_keeps_no_gpu_by_it(harness: YarnHarness) -> None:
+    """The folder is his: his own rights to it are his to take away."""
+    cluster, port = Driver(harness), bridge(harness)
+    options = parse_options(harness.options)
+    whole = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names))
+    harness.lab._change("/user/ann", "MKDIRS", permission="755")
+    harness.lab._change("/user/ann", "SETOWNER", owner="ann")
+    url = str(harness.lab.facts()["webhdfs"]).replace("http:", "webhdfs:") + "/user/ann/shut"
+    port.submit("hers", replace(harness.spec("hers", Behaviour.TRAINS), owner="ann", checkpoint=url))
+    cluster.start("hers", cluster.one())
+    cluster.wait_progress("hers", 10)
+    folder = port.files.folder("hers")
+    for path, mode in ((f"{folder}/gate", "400"), (folder, "500")):
+        whole.as_user("ann").set_permission(path, mode)
+    port.checkpoint_and_stop("hers", 5.0)
+    cluster.until("it is said", lambda: any("cannot be told to go" in note for note in cluster.observe().notes))
+    assert cluster.wait("hers", JobState.STOPPED).exit_code == 137
+    cluster.until("its GPUs are free", lambda: not any(node.foreign for node in cluster.observe().nodes))
+    whole.as_user("ann").set_permission(folder, "755")
+
+
 def test_a_queue_that_is_stopped_in_the_middle(harness: YarnHarness) -> None:
     """What runs there may still change its shape; nothing new is let in, which is said, until that is over."""
     cluster, port = Driver(harness), bridge(harness)

@@ -14,9 +14,9 @@ import pytest
 
 from horae.port import FixConfiguration, JobState, PortError, TryLater, attend
 from horae.untrusted import Unbelievable
-from tests.yarn_bridge.memory_site import SPEC, Site
+from tests.yarn_bridge.memory_site import SPEC, Site, instances
 from tests.yarn_bridge.slice_site import SliceSite, app, running
-from yarn_bridge.clients.errors import Gone, refusal
+from yarn_bridge.clients.errors import Gone, Powerless, refusal
 from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.clients.services import definition_path
 from yarn_bridge.jobs import shapes
@@ -134,6 +134,90 @@ def test_an_owner_who_shuts_his_folder_keeps_no_gpu_by_it(
     stopped = trains.look()
     assert (stopped.state, stopped.exit_code) == (JobState.STOPPED, 137)
     trains.port.start("other", {"n1": 4}, 1)
+
+
+def shut_to(site: Site, monkeypatch: pytest.MonkeyPatch, refused: PortError) -> None:
+    """Nobody writes in his name until that is undone."""
+    plain = site.hdfs._call
+
+    def call(name: str) -> None:
+        plain(name)
+        if site.hdfs.user == "alice" and name == "write":
+            raise refused
+
+    monkeypatch.setattr(site.hdfs, "_call", call)
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_an_owner_who_lets_nobody_write_at_his_gate_keeps_no_gpu_by_it(
+    trains: Site, monkeypatch: pytest.MonkeyPatch, cancels: bool
+) -> None:
+    """`hdfs dfs -chmod 500` of a folder of his own. What he had was his for ever."""
+    shut_to(trains, monkeypatch, FixConfiguration(f"writing {FOLDER}/gate: Permission denied: user=alice"))
+    if cancels:
+        trains.port.cancel("job")
+        assert trains.look().state is JobState.CANCELLED
+    else:
+        trains.port.checkpoint_and_stop("job", 5.0)
+        assert attend(trains.port).jobs[0].state is JobState.STOPPING
+        words = f"job: its workers cannot be told to go: writing {FOLDER}/gate: Permission denied: user=alice"
+        assert any(note.startswith(words) for note in attend(trains.port).notes)
+        trains.now_s += 25.0
+        assert trains.look().state is JobState.STOPPED
+    assert not held(trains)
+    trains.port.start("other", {"n1": 4}, 1)
+
+
+@pytest.mark.parametrize("asked", ["stop", "reshape", "start"])
+def test_nothing_is_begun_for_an_owner_whom_the_bridge_may_not_act_for(
+    trains: Site, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """The right was taken away in the middle. He was killed at once when it came back, and never told to go."""
+    trains.port.submit("hers", replace(ALICE, name="hers"))
+    ask: dict[str, Any] = {
+        "stop": lambda: trains.port.checkpoint_and_stop("job", 5.0),
+        "reshape": lambda: trains.port.reshape("job", {"n1": 3}, 2),
+        "start": lambda: trains.port.start("hers", {"n1": 1}, 1),
+    }
+    with monkeypatch.context() as patch:
+        shut_to(trains, patch, Powerless("writing: User: horae is not allowed to impersonate alice", "let it"))
+        with pytest.raises(Powerless):
+            ask[asked]()
+        for _ in range(3):
+            assert trains.look().state is JobState.RUNNING, "it trains on"
+            trains.now_s += 60.0
+        assert held(trains) == ["n1", "n1"], "no more is kept from others for it"
+        trains.port.start("other", {"n2": 4}, 1)
+        assert trains.look("other").state is JobState.STARTING
+    assert trains.look().state is JobState.RUNNING
+    assert trains.look("hers").state is JobState.QUEUED
+    assert trains.gate()["state"] == "open"
+    ask[asked]()
+    states = {each.id: each.state for each in attend(trains.port).jobs}
+    moved = (states["hers"], JobState.STARTING) if asked == "start" else (states["job"], JobState.STOPPING)
+    assert moved[0] is moved[1], "once it may, it is asked again"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_time_that_workers_have_to_go_begins_when_they_are_told(
+    trains: Site, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """The arbiter ended between the record and the gate, or HDFS did not take it: they were killed without a word."""
+    with monkeypatch.context() as patch:
+        shut_to(trains, patch, TryLater(f"writing {FOLDER}/gate: it may be done all the same"))
+        with pytest.raises(TryLater):
+            trains.port.checkpoint_and_stop("job", 5.0)
+        trains.now_s += 3600.0
+        if not restarts:
+            trains.look()
+    trains.port = trains.connect() if restarts else trains.port
+    attend(trains.port)
+    assert trains.gate()["state"] == "stop"
+    trains.now_s += 15.0
+    assert attend(trains.port).jobs[0].state is JobState.STOPPING, "their time is not over"
+    assert sum(len(instances(each)) for each in trains.yarn.services.values()) == 2
+    trains.now_s += 10.0
+    assert trains.look().exit_code == 137
 
 
 @pytest.mark.parametrize("deed", [closed, full])

@@ -14,7 +14,7 @@ import stamina
 
 from horae.port import FixConfiguration, Never, TryLater
 from tests.yarn_bridge.fake import Answers, Asked, Fake, Reply, recorded, serving
-from yarn_bridge.clients.errors import Exists, Gone, refusal
+from yarn_bridge.clients.errors import Exists, Gone, Powerless, refusal
 from yarn_bridge.clients.http import TOKEN, TOKEN_HEADER, Access, HttpClient, Pace
 
 FAST = {"connect_s": 5.0, "read_s": 30.0}
@@ -284,7 +284,7 @@ MEANINGS = [
     ("3.4.2", "signal-nope", Never, "Invalid command"),
     ("3.3.6", "svc-create-nodes", Never, "Tag(s) not specified"),
     ("3.3.6", "svc-flex-many", Gone, "File does not exist"),
-    ("3.4.2-kerberos", "krb-svc-get-doas-not-granted", FixConfiguration, "hadoop.proxyuser"),
+    ("3.4.2-kerberos", "krb-svc-get-doas-not-granted", Powerless, "hadoop.proxyuser"),
     ("3.4.2-kerberos", "krb-svc-no-principal-flex", FixConfiguration, "No principal specified"),
     ("3.4.2-kerberos", "krb-get-k-host", FixConfiguration, "Kerberos"),
     ("3.4.2-kerberos", "krb-rm-token-cancelled-use", FixConfiguration, "get a new one"),
@@ -306,6 +306,14 @@ def test_what_a_queue_refuses_is_told_as_what_it_is(said: str, remedy: str) -> N
     error = refusal(500, json.dumps({"diagnostics": text}).encode()).error("creating h-x")
     assert isinstance(error, FixConfiguration)
     assert remedy in error.remedy
+
+
+def test_a_host_that_may_act_for_nobody_is_a_matter_of_the_sites() -> None:
+    said = "Unauthorized connection for super-user: horae from IP 10.0.0.1"
+    body = json.dumps({"RemoteException": {"exception": "AuthorizationException", "message": said}}).encode()
+    error = refusal(403, body).error("writing /hdfs/jobs/1/gate")
+    assert isinstance(error, Powerless)
+    assert "hadoop.proxyuser.BRIDGE.hosts" in error.remedy
 
 
 def test_a_service_that_is_still_ending_is_asked_for_again() -> None:

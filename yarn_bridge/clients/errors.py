@@ -27,6 +27,10 @@ class Exists(Never):
     """The name is taken."""
 
 
+class Powerless(FixConfiguration):
+    """The site lets the bridge not act for this user: nothing that the user did."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One answer with a status of 300 or more."""
@@ -41,7 +45,8 @@ class Refusal:
         whole = f"{self.exception}: {self.message}"
         for pattern, make, remedy in _MEANINGS:
             if re.search(pattern, whole, re.IGNORECASE):
-                return FixConfiguration(said, remedy) if make is FixConfiguration else make(said)
+                error: PortError = make(said, remedy) if issubclass(make, FixConfiguration) else make(said)
+                return error
         if self.status == 401:
             return FixConfiguration(said, "no valid credentials were sent: check the user, or the keytab and clocks")
         if self.status == 403:
@@ -57,7 +62,7 @@ class Refusal:
 #: Pattern over "Exception: message" -> what the caller does next, and for FixConfiguration the remedy. A message holds
 #: names and paths that somebody chose: a class is one by its colon, and words have a blank, which no job's id has.
 _MEANINGS: tuple[tuple[str, Any, str], ...] = (
-    (r"is not allowed to impersonate", FixConfiguration,
+    (r"is not allowed to impersonate|Unauthorized connection for super-user", Powerless,
      "set hadoop.proxyuser.BRIDGE.hosts and .users (or .groups) in core-site.xml of ResourceManager and NameNode"),
     (r"XAttrs has been disabled", FixConfiguration,
      "set dfs.namenode.xattrs.enabled to true, its default, in the NameNode's hdfs-site.xml: documents are kept so"),

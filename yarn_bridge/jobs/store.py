@@ -49,6 +49,7 @@ class Seen:
     queue: str = ""  #: where that is, with all above it
     began_s: float = 0.0  #: when its application master was first seen to run; 0: it does not
     refused: str = ""  #: why nothing is done with it now
+    shut: str = ""  #: why its workers cannot be told anything, where its owner is in the way
     unheard: str = ""  #: why what its workers wrote cannot be read, where it goes on without
     hindered: str = ""  #: why its service could not be made or flexed, when that was tried last
     withheld: tuple[Withheld, ...] = ()  #: why the gang that forms gets no more, as the scheduler said last
@@ -262,10 +263,13 @@ class JobFiles:
             seen.unread = True
         seen.doubtful = False
 
-    def keep(self, record: Record, *, aloud: bool = False) -> None:
-        """`aloud`: the stamp of its folder tells of it, for arbiters that only look on."""
-        folder = self.folder(record.job)
+    def keep(self, record: Record) -> None:
         self._kept.keep(record)
+
+    def tell(self, record: Record, *, aloud: bool = False) -> None:
+        """By the gate, what its workers are to do. `aloud`: the stamp of its folder tells of it, for arbiters that only
+        look on."""
+        folder = self.folder(record.job)
         if aloud or self._is_news(record):
             own = self._hdfs.as_user(record.owner)
             path = f"{folder}/{GATE}"

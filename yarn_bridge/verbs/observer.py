@@ -286,6 +286,8 @@ class Observer:
                 self.due[record.job] = Next(record, app, facts, step)
             elif facts.service_read:
                 self.silent.pop(record.job, None)
+            if seen.shut:
+                notes.append(f"{record.job}: its workers cannot be told to go: {seen.shut}")
             if step.note:
                 notes.append(f"{record.job}: {step.note}: they go")
             if facts.unreadable:
@@ -585,6 +587,10 @@ class Observer:
         return suspicious(record, app, seen.members)
 
     def next(self, seen: Seen, facts: Facts) -> Step:
+        if seen.unwritten and seen.record.phase is Phase.LEAVING:
+            # Its workers have yet to be told, however long ago it was decided: their time begins when they are.
+            untold = replace(seen.record, stop_s=self._clock())
+            return Step(untold)
         spec = seen.spec
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
         return next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)

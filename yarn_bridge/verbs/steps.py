@@ -13,7 +13,7 @@ from horae.port import BlockKind, FixConfiguration, JobId, JobState, Never, Port
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from policy.model import Allocation
-from yarn_bridge.clients.errors import Gone
+from yarn_bridge.clients.errors import Gone, Powerless
 from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.record import Phase, Record
@@ -100,7 +100,7 @@ class Steps:
         elif not record.granted:
             text = f"{record.job}: {record.owner} has an application {record.service} already, which Horae did not make"
             raise FixConfiguration(f"{text} ({seen.application})", f"yarn application -kill {seen.application}")
-        self.put(seen, granted, aloud=True)
+        self._begin(seen, granted, aloud=True)
         same = components == record.components
         action = Action(Verb.FLEX, shapes.counts(record, allocation, components)) if same else Action(Verb.MAKE)
         try:
@@ -128,14 +128,23 @@ class Steps:
         now_s = self._clock()
         asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
         step = go_ahead(asked, {})
-        self.put(seen, step.record)
+        self._begin(seen, step.record)
         for action in step.actions:
             self.do(seen, action)
 
+    def _begin(self, seen: Seen, record: Record, *, aloud: bool = False) -> None:
+        """Nothing is begun for an owner whom we may not act for: the record is again what it was."""
+        try:
+            self.put(seen, record, aloud=aloud)
+        except Powerless:
+            self._files.keep(seen.record)
+            raise
+
     def put(self, seen: Seen, record: Record, *, aloud: bool = False) -> None:
-        """Written down before it is so."""
+        """Written down before it is so, then told to its workers."""
         seen.doubtful = True
-        self._files.keep(record, aloud=aloud)
+        self._files.keep(record)
+        seen.shut = self._told(record, aloud)
         seen.doubtful = False
         self._observer.offers.given_back(seen.record, seen.holds, record.held)
         seen.came = seen.came if record.phase is Phase.CLEARING else None
@@ -145,6 +154,19 @@ class Steps:
             seen.again_s = float("inf")  # all who were waited for have come
         seen.record = record
         seen.unwritten = False
+
+    def _told(self, record: Record, aloud: bool) -> str:
+        """Why its workers cannot be told to go, where its owner is in the way: he keeps no GPU by it. Raises PortError
+        where others are, and where a gang is to begin."""
+        try:
+            self._files.tell(record, aloud=aloud)
+        except Powerless:
+            raise
+        except (FixConfiguration, Never) as error:
+            if record.phase in (Phase.FORMING, Phase.OPEN):
+                raise
+            return error.text
+        return ""
 
     def do(self, seen: Seen, action: Action) -> None:
         makes = action.verb in (Verb.MAKE, Verb.FLEX)
