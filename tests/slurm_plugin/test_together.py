@@ -275,6 +275,23 @@ def test_those_that_left_together_start_together_once_the_second_is_over(site: S
     assert times[0] >= left_s + RESTART_GAP_S
 
 
+def test_a_start_that_waits_on_a_timer_is_not_made_of_one_that_is_held_meanwhile(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its release would end an administrator's hold."""
+    monkeypatch.setattr(starts, "RESTART_GAP_S", 6.0)
+    left(site)
+    with site.port._lock:  # the timer waits for it
+        assert site.start(2) == {}
+        site.slurm.rows["2"] = replace(site.slurm.rows["2"], reason="JobHeldAdmin")
+        attend(site.port)
+    deadline = time.monotonic() + 60
+    while len(site.slurm.said) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    site.port.close()
+    assert site.slurm.said[:2] == ["update 1 update 3", "release 1 release 3"]
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_a_node_that_has_just_come_back_may_still_be_ending_an_older_run(site: Site, own: bool) -> None:
     """Where Slurm chooses the nodes it may choose that one, whatever is expected."""
