@@ -30,7 +30,7 @@ from policy.model import Allocation, Limits, Pinning
 from yarn_bridge.clients.errors import Exists, Gone
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import HttpClient
-from yarn_bridge.clients.queues import CORES, MEMORY
+from yarn_bridge.clients.queues import CORES, MEMORY, RUNS
 from yarn_bridge.clients.records import GPU
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
@@ -192,6 +192,18 @@ class YarnCluster:
         if why := self._too_large(spec):
             raise FixConfiguration(f"{job}: {why}", _LARGER)
 
+    def _check_queue_takes(self, seen: Seen, allocation: Allocation) -> None:
+        """A job whose next shape needs another application is not stopped for it where its queue takes none. Raises
+        FixConfiguration."""
+        record = seen.record
+        if record.runtime == SERVICES and shapes.covers(record.components, allocation):
+            return
+        queue = shapes.queue_of(seen.spec, self._options)
+        state = self._observer.limits.state(queue)
+        if state != RUNS:
+            text = f"{record.job}: queue {queue} is {state} and takes no new application"
+            raise FixConfiguration(text, f"set the queue's state to {RUNS}")
+
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         with self._lock:
             seen = self._observer.known(job)
@@ -227,6 +239,7 @@ class YarnCluster:
             if record.phase is not Phase.OPEN:
                 raise TryLater(f"{job} does not run ({record.phase})")
             self._check_size(job, seen.spec)
+            self._check_queue_takes(seen, allocation)
             self._observer.check(allocation, record.placed)
             shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
             self._steps.ask(seen, seen.spec.grace_s, (epoch, shape))

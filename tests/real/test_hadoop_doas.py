@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from horae.lab import LabRequest, default_folder
 from horae.port import FixConfiguration, JobState
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
+from tests.contract.waiting import patiently
 from tests.real.hadoop import YarnHarness, ends_without_a_trace
 from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.clients.errors import Powerless
 from yarn_bridge.lab import settings
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.site import checks
@@ -51,6 +54,21 @@ def harness(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterato
         made.end()
 
 
+@contextmanager
+def taken_away(lab: PrivateHadoop) -> Iterator[None]:
+    """The NameNode lets the bridge act for alice no more."""
+    site = lab.folder / "etc" / "master" / "core-site.xml"
+    whole = site.read_text()
+    assert "horae,alice" in whole
+    for text in (whole.replace("horae,alice", "horae"), whole):
+        site.write_text(text)
+        lab.kill("namenode")
+        lab.start("namenode")
+        lab.wait_hdfs()
+        if text != whole:
+            yield
+
+
 def test_a_job_is_its_owners_and_nobody_elses(harness: ActingHarness) -> None:
     cluster, port = Driver(harness), harness.port
     assert isinstance(port, YarnCluster)
@@ -65,6 +83,14 @@ def test_a_job_is_its_owners_and_nobody_elses(harness: ActingHarness) -> None:
     cluster.wait_progress("hers", 15)
     (app,) = port.manager.apps(states=("RUNNING",))
     assert app.user == "alice"
+    with taken_away(harness.lab):
+        with pytest.raises(Powerless, match="not allowed to impersonate alice"):
+            patiently(lambda: port.reshape("hers", cluster.spread(1), 2))
+        for _ in range(3):
+            seen = cluster.job("hers")
+            assert (seen.state, seen.epoch) == (JobState.RUNNING, 1), "it trains on as it was"
+    cluster.wait_progress("hers", 2)
+    assert len(cluster.starts("hers")) == 1
     port.reshape("hers", cluster.spread(1), 2)
     cluster.until("it grows", lambda: cluster.job("hers").epoch == 2)
     cluster.wait("hers", JobState.RUNNING)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from horae.port import attend
+from horae.port import FixConfiguration, JobState, attend
 from policy.model import Quota
 from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
+from tests.yarn_bridge.slice_site import SliceSite, running
 from yarn_bridge.jobs.room import Held
 
 WHOLE = {"yarn.io/gpu": 8, "memory-mb": 131072, "vcores": 512}
@@ -79,6 +80,26 @@ def test_what_ends_in_a_queue_that_drains_makes_no_place_in_it() -> None:
     site.look("next")
     assert not site.yarn.services
     assert {each.jobs for each in attend(site.port).quotas} == {0}
+
+
+def test_nobody_is_stopped_for_a_shape_that_needs_an_application_which_his_queue_would_not_take() -> None:
+    """As slices each does; as a service, one with a node that came later."""
+    sliced, served = SliceSite(), Site()
+    sliced.port.submit("job", SPEC)
+    running(sliced, {"n1": 1})
+    served.running({"n1": 1})
+    served.yarn.hosts.append("n3")
+    closed = tree(state="DRAINING")
+    sliced.manager.scheduler = lambda: closed  # type: ignore[method-assign]
+    served.yarn.tree = closed
+    for site, shape in ((sliced, {"n1": 2}), (served, {"n3": 1})):
+        site.now_s += 21.0
+        attend(site.port)
+        with pytest.raises(FixConfiguration, match="DRAINING and takes no new application"):
+            site.port.reshape("job", shape, 2)
+        assert site.look().state is JobState.RUNNING
+    served.port.reshape("job", {"n1": 2}, 3)
+    assert attend(served.port).jobs[0].state is JobState.STOPPING, "its service does that"
 
 
 def test_cores_are_a_limit_as_memory_is() -> None:

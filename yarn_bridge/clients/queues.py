@@ -19,6 +19,7 @@ from yarn_bridge.clients.http import understood
 from yarn_bridge.clients.records import gpus_in, many, resources
 
 CAPACITY, FAIR = "capacity", "fair"
+RUNS = "RUNNING"  #: the state of a queue that takes applications
 #: resource -> amount: GPUs under whatever names, memory in MiB, virtual cores
 Amounts = Mapping[str, int]
 GPUS, MEMORY, CORES = "GPUs", "memory-mb", "vcores"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from horae.port import TryLater
 from policy.model import BadInput, Gpus, Health, JobName, Node, Quota
-from yarn_bridge.clients.queues import CORES, MEMORY, Amounts, MastersShare, Queue, Queues
+from yarn_bridge.clients.queues import CORES, MEMORY, RUNS, Amounts, MastersShare, Queue, Queues
 from yarn_bridge.clients.records import NodeReport
 from yarn_bridge.jobs.room import Held, amount, free_gpus, there
 
@@ -139,7 +139,7 @@ def quotas(queues: Queues, beginners: Sequence[Beginner], master: Amounts, since
 
 def _limits(queue: Queue, owners: set[str], master: Amounts) -> Iterator[tuple[str, str, int]]:
     """(the limit in words, the user that it binds alone, how many may begin within it)."""
-    if queue.state != "RUNNING":
+    if queue.state != RUNS:
         yield f"queue {queue.path} is {queue.state} and takes no new application", "", _NONE
     text = f"queue {queue.path} lets {queue.most_running} applications run at a time"
     yield text, "", queue.most_running - queue.running

@@ -11,7 +11,7 @@ from dataclasses import replace
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
 from horae.spec import JobSpec
 from policy.model import EMPTY, BadInput, Gpus, JobName, Quota
-from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues, queues
+from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, RUNS, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs.masters import Beginner, quotas
 from yarn_bridge.jobs.record import Record
@@ -127,6 +127,13 @@ class QueueLimits:
         away = {job: each for job, each in zip(jobs, held, strict=True) if not self._is_ours(each.queue)}
         master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
         return own_queues(self._queues, away, self._held, {each.job for each in beginners}, master)
+
+    def state(self, queue: str) -> str:
+        """Of this leaf queue: it takes applications while it is `RUNS`, as one does that nobody tells of."""
+        if self._queues is not None:
+            with suppress(BadInput):
+                return self._queues.find(queue).state
+        return RUNS
 
     def too_large(self, queue: str, worker: Amounts) -> str:
         """Why no container of this size is given in this leaf queue, whatever is free; "" where it is, or nobody tells.
