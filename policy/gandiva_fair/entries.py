@@ -49,7 +49,7 @@ ENTRIES = (
         guarantees=("GPU time proportional to tickets in the long run",),
         options=_OPTIONS,
         quantum=True,
-        notes=("a winner that already runs is queued for the next quantum: the paper does not say",),
+        notes=("a winner that already runs is queued for the next quanta, at most 100 times: the paper does not say",),
     ),
     Entry(
         name="lottery-backfill",

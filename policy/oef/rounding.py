@@ -124,7 +124,7 @@ def whole(
         for r, of in ideal.items():
             share = of.get(t, 0.0)
             owed = deviation.get(r, {}).get(t, 0.0)
-            wish = min(share + owed, largest[r])
+            wish = share + owed  # beyond what it can use too: else the others' debts would always be the dearer ones
             if wish > 0 and r not in always:
                 want[r], sums[r] = wish, _in_turn(usable[r][t], wish)
                 # What it could not even use beside its share is owed by nobody, but for one gang.

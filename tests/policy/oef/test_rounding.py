@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -68,3 +68,16 @@ def test_no_other_whole_gpus_are_nearer_to_what_is_owed(seed: int) -> None:
     assert given in ways
     nearest = [way for way in ways if off(way) <= least + 1e-6]
     assert any(all(has >= n for has, n in zip(given, way, strict=True)) for way in nearest)
+
+
+def test_a_debt_that_is_more_than_its_gangs_use_together_counts_whole() -> None:
+    """Of eight GPUs 2, 3 and 2 are nearest where the last, who can use 4, counts as wanting 4: the same every round."""
+    ideal = {"ann": {"g": 1.6}, "ben": {"g": 3.2}, "eve": {"g": 3.2}}
+    owed = {"ann": {"g": 1.6}, "ben": {"g": 0.6}, "eve": {"g": 8.0}}
+    gangs = {"ann": [2, 2, 2, 3], "ben": [3, 3, 3], "eve": [2, 2]}
+    can = {}
+    for row, sizes in gangs.items():
+        together = {sum(some) for n in range(len(sizes) + 1) for some in combinations(sizes, n)}
+        can[row] = {"g": (sum(1 << n for n in together if n <= 8), 0)}
+    largest = {row: float(sum(sizes)) for row, sizes in gangs.items()}
+    assert whole(ideal, owed, {"g": 8}, can, largest)["eve"] == {"g": 4}
