@@ -99,7 +99,7 @@ class Turns:
     """Lets few requests of a user be worked on at once, for the threads that answer are everybody's.
 
     Who has asked and left is counted until the answer is made: closing a connection makes no room for more.
-    `free`: paths whose requests wait for news, and hold no thread meanwhile.
+    `free`: paths whose requests wait for news and hold no thread meanwhile; how many of these wait is bounded alone.
     """
 
     def __init__(self, app: ASGIApp, free: Collection[str] = (), at_work: int = MOST_AT_WORK) -> None:
@@ -108,7 +108,7 @@ class Turns:
         self._turns: dict[str, asyncio.Semaphore] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._free:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         who = _user(scope)
@@ -118,7 +118,10 @@ class Turns:
         turn = self._turns.setdefault(who, asyncio.Semaphore(self._at_work))
         self._asked[who] += 1
         try:
-            await self._in_turn(turn, scope, receive, send)
+            if scope["path"] in self._free:
+                await self._app(scope, receive, send)
+            else:
+                await self._in_turn(turn, scope, receive, send)
         finally:
             self._asked[who] -= 1
             if not self._asked[who]:

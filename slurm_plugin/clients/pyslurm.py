@@ -38,6 +38,9 @@ NODE_NAMES = tuple(
     partitions""".split()
 )
 
+#: Runs the child's source without the folder that we are in among its modules'. Not by `-P`: its Python may be older.
+_APART = "import sys; sys.path[:] = [folder for folder in sys.path if folder]; exec(sys.argv[1])"
+
 
 class PyslurmClient(OneByOne):
     name = "pyslurm"
@@ -174,7 +177,7 @@ class PyslurmClient(OneByOne):
             return
         source = files(__package__).joinpath("pyslurm_child.py").read_text()
         try:
-            self._child = self._transport.open([self._python, "-u", "-c", source])
+            self._child = self._transport.open([self._python, "-u", "-c", _APART, source])
             self._rest = ""
             first = self._line(START_S, 0)
         except PortError as error:

@@ -15,7 +15,7 @@ while getopts p:o: option; do
     *) exit 2 ;;
   esac
 done
-here=$(cd "$(dirname "$0")/../.." && pwd)
+here=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 python=${PYTHON:-python3}
 [ -n "$wanted" ] || wanted=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 machine=$(uname -m)
@@ -30,7 +30,7 @@ retry() {
   done
 }
 # What makes the wheel, and every wheel beside it, is one whose SHA-256 the locks know.
-"$python" -m venv "$work/build"
+"$python" -I -m venv "$work/build"
 retry "$work/build/bin/pip" --quiet install --require-hashes --requirement "$here/supply/build.txt"
 "$work/build/bin/pip" --quiet wheel --no-deps --no-build-isolation --wheel-dir "$work/own" "$here"
 own=$(ls "$work"/own/horae-*.whl)
@@ -39,7 +39,7 @@ name=horae-$version-py$(echo "$wanted" | tr -d .)
 mkdir -p "$work/$name/wheels" "$out"
 (cd "$here" && "$work/build/bin/python" -m supply.locks select supply/slurm.txt "$wanted" "$machine") \
   > "$work/$name/requirements.txt"
-retry "$python" -m pip --quiet download --only-binary=:all: --python-version "$wanted" --implementation cp \
+retry "$python" -I -m pip --quiet download --only-binary=:all: --python-version "$wanted" --implementation cp \
   --platform "manylinux_2_28_$machine" --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" \
   --no-deps --require-hashes --dest "$work/$name/wheels" --requirement "$work/$name/requirements.txt"
 cp "$own" "$work/$name/wheels"

@@ -99,6 +99,17 @@ def test_jobs_and_nodes_are_rows(client: PyslurmClient) -> None:
     assert again["5"] is rows["5"], "what reads the same is the same"
 
 
+def test_no_module_of_the_folder_that_the_arbiter_is_in_is_run(
+    client: PyslurmClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "json.py").write_text(f"open({str(tmp_path / 'planted')!r}, 'w')\nfrom marshal import dumps, loads\n")
+    monkeypatch.chdir(here)
+    assert client.jobs(["dl"])
+    assert not (tmp_path / "planted").exists()
+
+
 def test_nodes_are_left_to_others_where_slurm_does_not_count_gpus(tmp_path: Path) -> None:
     client = PyslurmClient(LocalTransport(), sys.executable, counted=lambda: False)
     assert client.lacks(Operation.NODES) == "", "not known yet"

@@ -280,11 +280,27 @@ def connect():
 for _ in range(4):
     threading.Thread(target=connect).start()
 """
+#: Every file of a job's folder as a terabyte of nothing, and its log one that grows and shrinks for ever.
+LARGE = """
+import os, sys
+os.chdir(sys.argv[1])
+for name in "spec.json epoch stop cancel state.json lock output.log output.log.1 reason released".split():
+    with open("x", "wb") as made:
+        made.truncate(1 << 40)
+    os.rename("x", name)
+with open("output.log", "ab", buffering=0) as log:
+    step = 0
+    while True:
+        log.write(b"step %d loss 1.0\\n" % step * 4000)
+        step += 1
+        if step % 2000 == 0:
+            log.truncate(0)
+"""
 #: Lines of the shape that takes the profiler longest.
 LINES = "import time\nfor _ in range(4000): print('step 1 ' * 300)\ntime.sleep(600)"
 
 
-@pytest.mark.parametrize("attack", ["connections", "flood", "lines", "files"])
+@pytest.mark.parametrize("attack", ["connections", "flood", "lines", "files", "large"])
 def test_rounds_go_on_and_others_jobs_run(day: Day, attack: str) -> None:
     command = [PYTHON, "-c", LINES] if attack == "lines" else ["/bin/sleep", "600"]
     hers = day.submits(ANN, command=command)
@@ -294,7 +310,10 @@ def test_rounds_go_on_and_others_jobs_run(day: Day, attack: str) -> None:
         "flood": [(FLOOD, day.socket)] * 3,
         "lines": [],
         "files": [(CHANGES, day.folder / "local/jobs" / hers)],
+        "large": [(LARGE, day.folder / "local/jobs" / hers)],
     }
+    Path(f"/proc/{day.process.pid}/clear_refs").write_text("5")  # the peak of its memory begins here
+    before = day.memory("VmRSS:")
     attackers = [day.runs(ANN, program, at) for program, at in programs[attack]]
     try:
         for _ in range(1 if attack == "flood" else 3):
@@ -306,4 +325,5 @@ def test_rounds_go_on_and_others_jobs_run(day: Day, attack: str) -> None:
             each.kill()
             each.wait()
     assert not [a for a in day.operator.status()["alerts"] if a["what"] in ("bug", "cluster", "journal", "stalled")]
+    assert day.memory("VmHWM:") - before < 200 * MIB
     day.ends(hers)
