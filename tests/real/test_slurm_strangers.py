@@ -348,26 +348,27 @@ def test_a_start_time_that_an_administrator_gives_is_kept(site: Ground, comment:
     site.slurm.run("scontrol", "update", f"jobid={number}", "StartTime=now+3600")
     given = site.shown(number)["EligibleTime"]
     for _ in range(3):
-        site.driver.observe()
-        assert site.named(number) is None, "not before its time"
+        blocked = site.driver.job(job).blocked
+        assert blocked is not None, "not before its time"
+        assert "not to begin before" in blocked.text
         assert (site.shown(number)["EligibleTime"], site.shown(number)["JobState"]) == (given, "PENDING")
     site.slurm.run("scontrol", "update", f"jobid={number}", "StartTime=now+30")
     site.driver.observe()
     assert site.shown(number)["Priority"] == "0", "held before Slurm would start it by itself"
-    site.offered(number)  # once that time has come
+    site.driver.until("that time has come", lambda: site.driver.job(job).blocked is None)
     site.driver.start(job, site.driver.one())
     site.driver.wait(job, JobState.RUNNING)
 
 
 def test_leaving_keeps_a_start_time_of_an_administrators(site: Ground) -> None:
-    numbers = [site.submit("--gres=gpu:1") for _ in range(2)]
+    numbers, jobs = [site.submit("--gres=gpu:1") for _ in range(2)], []
     for number in numbers:
-        site.offered(number)
+        jobs.append(site.offered(number))
         site.slurm.run("scontrol", "update", f"jobid={number}", "StartTime=now+3600")
     given = [site.shown(number)["EligibleTime"] for number in numbers]
     site.driver.observe()
     assert isinstance(site.driver.port, Leaving)
-    site.driver.port.release_rest()
+    assert site.driver.port.release_many(jobs[:1]) == {}
     lab = site.slurm.lab
     lab.run(["sh", str(Path(__file__).parents[2] / "slurm_plugin/site/release-all.sh"), str(lab.spool)])
     for number, at in zip(numbers, given, strict=True):
