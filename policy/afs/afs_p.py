@@ -90,11 +90,11 @@ def _shared(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
     pools, placer = Pools(snapshot, context.speeds), Placer(snapshot, context.speeds)
     fair = max(pools.left // max(len(jobs), 1), 1)
     stuck, crowded = _stage_one(pools, queue, placer)
-    if not crowded:
+    if not crowded and queue != jobs:
         # Nobody waits, so whose turn it is decides nothing: nor does it which GPUs a job has, or jobs would change
         # places whenever one begins or completes a unit.
         calm = Pools(snapshot, context.speeds)
-        calmly, waits = _stage_one(calm, sorted(jobs, key=lambda j: j.order), placer)
+        calmly, waits = _stage_one(calm, jobs, placer)
         if not waits:
             pools, stuck = calm, calmly
     turn = _Turn(jobs, queue, units, pools, stuck, crowded)

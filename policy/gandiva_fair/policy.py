@@ -83,6 +83,7 @@ class _Round:
             self.total[t] = self.total.get(t, 0) + n
         weights = {t.name: t.weight for t in snapshot.tenants}
         self._largest: dict[int, Gpus] = {}
+        self._gangs: dict[object, Gpus] = {}
         self.size = {j.name: self._size(j) for j in snapshot.jobs if j.work.left != 0}
         self.jobs = [j for j in sorted(snapshot.jobs, key=lambda j: j.order) if self.size.get(j.name)]
         self.tickets = {j.tenant: weights.get(j.tenant, 1.0) for j in self.jobs}
@@ -102,6 +103,17 @@ class _Round:
         self.began: float = began if self.amid and began is not None else snapshot.now_s
 
     def _size(self, job: Job) -> Gpus:
+        """The gang that it takes turns with. Who holds nothing has that of those who are like it."""
+        if job.allocation:
+            return self._gang(job)
+        cap = self.placer.cap(job.tenant)
+        alike = (self.speeds.kind(job), job.gpus.requested, job.cpus_per_gpu, job.memory_per_gpu, cap)
+        size = self._gangs.get(alike)
+        if size is None:
+            size = self._gangs[alike] = self._gang(job)
+        return size
+
+    def _gang(self, job: Job) -> Gpus:
         kind = self.speeds.kind(job)
         most = self._largest.get(kind)
         if most is None:
@@ -369,7 +381,7 @@ class _Round:
             stay = self.placer.keep(by_name[name]) if self.amid else None
             as_it_is = sum((stay or EMPTY).values()) >= self.size[name]  # more, where it has what others left idle
             self._take(by_name[name], stay if stay and as_it_is else self.site.homes[name])
-        waiting = [j for j in self.jobs if j.name not in self.placer.taken]
+        waiting = self._waiting()
         waiting.sort(key=lambda j: (passes[j.name], -self.size[j.name], j.order))
         idle = self.placer.free()
         for job in waiting:  # §3.3: idle GPUs elsewhere are worth a migration, and who waits is suspended anyway
@@ -386,10 +398,18 @@ class _Round:
                 self.moves[job.name] = f"moves to GPUs that are idle on {reasons.places(found)}"
         self._leave_none_idle()
 
+    def _waiting(self) -> list[Job]:
+        """Who has nothing yet, and could move or be given something."""
+        waiting = [j for j in self.jobs if j.name not in self.placer.taken]
+        gives_back = any(j.allocation and j.shape is not None for j in waiting)  #: what nobody might have beside it
+        if self.placer.free() or gives_back:
+            return waiting
+        return [j for j in waiting if j.allocation]
+
     def _leave_none_idle(self) -> None:
         """What is left goes to gangs that no GPUs of one type hold (now, or ever), and to divisible demand."""
         for job in self.snapshot.jobs:
-            if job.name not in self.placer.taken:
+            if job.allocation and job.name not in self.placer.taken:
                 self.placer.drop(job)
         jobs = sorted((j for j in self.snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
         divisible, moved = [j for j in jobs if j.gpus.max is None], True

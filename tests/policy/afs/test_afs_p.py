@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policy.afs import afs_p
 from policy.decide import decide
 from policy.model import Snapshot
 from policy.text.instance import parse
@@ -114,3 +115,23 @@ def test_where_nobody_waits_no_job_moves_because_one_has_begun_its_unit(policy: 
         )
         again = decide(replace(asked, jobs=now, state=first.state, now_s=11.0), policy)
         assert again.allocation == first.allocation, f"{runs.name} has begun"
+
+
+@pytest.mark.parametrize(("attained", "walks"), (({}, 1), ({"v100": 60.0}, 2)))
+def test_the_queue_is_walked_again_only_where_turns_have_changed_its_order(
+    monkeypatch: pytest.MonkeyPatch, attained: dict[str, float], walks: int
+) -> None:
+    """Where nobody waits, sizes are those of the order of submission: mostly the queue is in that order anyway."""
+    walked: list[list[str]] = []
+    stage_one = afs_p._stage_one
+
+    def counted(pools: Any, queue: Any, placer: Any) -> Any:
+        walked.append([job.name for job in queue])
+        return stage_one(pools, queue, placer)
+
+    monkeypatch.setattr(afs_p, "_stage_one", counted)
+    jobs = [worlds.job(f"j{i}", (1, 4), submitted_s=float(i)) for i in range(3)]
+    jobs[2] = replace(jobs[2], attained=attained, allocation={"n1": 1} if attained else {})
+    decide(worlds.world(worlds.cluster("n1 v100 4"), *jobs), "afs-p")
+    assert len(walked) == walks
+    assert walked[-1] == ["j0", "j1", "j2"]

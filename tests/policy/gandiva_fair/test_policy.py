@@ -7,10 +7,12 @@ import json
 import pytest
 
 from policy.decide import decide
-from policy.model import Code, Snapshot
+from policy.model import Code, Job, Snapshot
+from policy.places.placement import Placer
 from policy.text.answer import to_json
 from policy.text.instance import parse, to_plain
 from policy.text.plain import plain as plain_values
+from tests.policy import worlds
 from tests.policy.rounds import play
 
 
@@ -132,3 +134,20 @@ def test_nothing_to_do_and_nowhere_to_run() -> None:
     decision = decide(down, "gandiva-fair")
     assert decision.allocation == {"j": {}}
     assert decision.reasons["j"].code is Code.INFEASIBLE
+
+
+def test_jobs_that_are_alike_have_one_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a cluster could hold of a job is asked once for all that are like it."""
+    asked: list[str] = []
+    usual = Placer.usual
+
+    def counted(placer: Placer, job: Job, **how: bool) -> int:
+        asked.append(job.name)
+        return usual(placer, job, **how)
+
+    monkeypatch.setattr(Placer, "usual", counted)
+    alike = [worlds.job(f"a{i}", 1, tenant="a") for i in range(9)]
+    other = [worlds.job(f"b{i}", 2, tenant="b") for i in range(9)]
+    decision = decide(worlds.world(worlds.cluster("n1 v100 4"), *alike, *other), "gandiva-fair")
+    assert sum(len(place) > 0 for place in decision.allocation.values()) >= 2
+    assert len(asked) == 2
