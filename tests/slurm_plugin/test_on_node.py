@@ -12,9 +12,11 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from horae.elastic.files import write_atomic
 from horae.elastic.supervisor.jobfolder import JobFolder
 from horae.elastic.supervisor.processes import kill_marked
 from slurm_plugin.on_node import batch as on_node
@@ -70,8 +72,12 @@ while pids:
     if code:
         for other in pids:
             send(other, signal.SIGKILL)
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)  # Python restores the default actions on its way out; srun dies of neither
 sys.exit(worst)
 """
+
+STAY = {"epoch": 1, "grace_s": 20, "stay": True}
 
 
 class Batch:
@@ -91,6 +97,10 @@ class Batch:
         self.nonce = f"abc-{secrets.token_hex(6)}"  # what bears it is killed at the end: no other test may
         self.folder = JobFolder(str(self.spool / "jobs" / f"4711.{self.nonce}"))
         self.process: subprocess.Popen[str] | None = None
+
+    def say_of_stop(self, request: dict[str, Any]) -> None:
+        """As the arbiter does: nobody reads half of it."""
+        write_atomic(self.folder.file("stop"), json.dumps(request).encode(), sync=False)
 
     def launch(
         self,
@@ -321,9 +331,10 @@ def stays(batch: Batch) -> subprocess.Popen[str]:
     """A job that was asked to stay after its checkpoint, and has checkpointed."""
     batch.launch(counter())
     until("progress", lambda: "step=8/" in batch.log)
-    request = {"epoch": 1, "grace_s": 20, "stay": True}
-    (Path(batch.folder.path) / "stop").write_text(json.dumps(request))
-    until("its account", lambda: (batch.folder.state() or {}).get("state") == "stopped")
+    batch.say_of_stop(STAY)
+    over = {"stopped", "failed", "completed"}
+    until("its account", lambda: (batch.folder.state() or {}).get("state") in over)
+    assert (batch.folder.state() or {})["state"] == "stopped", batch.log
     assert batch.process is not None
     assert batch.process.poll() is None, "it ended, and Slurm would count that as a failure"
     return batch.process
@@ -354,7 +365,7 @@ def test_a_dismissal_between_the_end_and_the_waiting_counts(batch: Batch) -> Non
     )
     batch.launch(counter(), program=hasty)
     until("progress", lambda: "step=8/" in batch.log)
-    (Path(batch.folder.path) / "stop").write_text(json.dumps({"epoch": 1, "grace_s": 20, "stay": True}))
+    batch.say_of_stop(STAY)
     assert batch.end()[0] == 86
 
 
@@ -368,10 +379,9 @@ def test_asked_to_leave_and_then_to_stay_it_goes_on_from_its_checkpoint(batch: B
     """An administrator said meanwhile that Slurm may not start it again: 86 would be its end."""
     batch.launch(counter(steps=400))
     until("progress", lambda: "step=8/" in batch.log)
-    stop = Path(batch.folder.path) / "stop"
-    stop.write_text(json.dumps({"epoch": 1, "grace_s": 20, "stay": True}))
+    batch.say_of_stop(STAY)
     until("its account", lambda: (batch.folder.state() or {}).get("state") == "stopped")
-    stop.write_text(json.dumps({"epoch": 0, "withdrawn": 1}))
+    batch.say_of_stop({"epoch": 0, "withdrawn": 1})
     until("it goes on", lambda: (batch.folder.state() or {}).get("state") == "running")
     assert batch.process is not None
     assert "its trainer goes on from the checkpoint" in batch.log
