@@ -339,7 +339,7 @@ def test_only_partitions_that_the_arbiter_holds_are_held(lua: Lua) -> None:
         {"nice": 2147483648 + 10},
         {"partition": "raw"},
         {"requeue": 0},
-        {"begin_time": time.time() + 300},
+        {"begin_time": 300},  # from now
         {"min_nodes": 4},
         {"tres_per_node": "gres:gpu:4"},
         {"tres_per_task": "gres:gpu:4"},
@@ -348,6 +348,8 @@ def test_only_partitions_that_the_arbiter_holds_are_held(lua: Lua) -> None:
     ],
 )
 def test_the_owner_cannot_change_what_we_decide(lua: Lua, change: dict[str, Any]) -> None:
+    if change.get("begin_time"):  # the tests were collected long ago
+        change = {"begin_time": time.time() + change["begin_time"]}
     record = {"partition": "dl", "admin_comment": "horae=1,gpus=1"}
     assert lua.modify(1000, {**record, "partition": "raw,dl"}, **{"partition": "raw,dl", **change}) == -1
     assert lua.modify(1000, record, **change) == -1
