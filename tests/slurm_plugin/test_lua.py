@@ -244,7 +244,7 @@ def test_srun_and_salloc_wait_as_they_are(lua: Lua, fields: dict[str, Any]) -> N
     assert job.partition == "dl"
 
 
-@pytest.mark.parametrize("fields", [{}, {"script": None}, {"priority": 0}, {"begin_time": time.time() + 3600}])
+@pytest.mark.parametrize("fields", [{}, {"script": None}, {"priority": 0}, {"begin_time": time.time() + 864_000}])
 def test_of_a_list_of_partitions_the_others_have_it_as_it_is(lua: Lua, fields: dict[str, Any]) -> None:
     for _ in range(2):
         code, job = lua.submit(**RIGID, **fields, partition="raw,dl,old")
