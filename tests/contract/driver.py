@@ -18,6 +18,8 @@ from tests.contract.waiting import patiently
 T = TypeVar("T")
 #: after this long an arbiter asks again for a start that does not show, with the same epoch
 ASK_AGAIN_S = 15.0
+#: of the supervisor, where no try of a start came so far that a program began
+NO_RANK = b"none of its ranks can begin in this start"
 
 
 @dataclass
@@ -112,6 +114,7 @@ class Driver:
                 return True
             if not all(state.startable or state is JobState.CANCELLED for state in states):
                 self._ask_again(seen[-1])
+                self._start_anew(seen[-1])
             return False
 
         with self._telling(job):
@@ -125,8 +128,10 @@ class Driver:
         before = len(self.steps(job))
 
         def progressed() -> bool:
-            if self.job(job).state.ended:
+            seen = self.job(job)
+            if seen.state.ended:
                 pytest.fail(f"{job} was to make progress")
+            self._start_anew(seen)
             return len(self.steps(job)) >= before + steps
 
         with self._telling(job):
@@ -209,6 +214,15 @@ class Driver:
             with suppress(TryLater):
                 self.port.start(seen.id, asked.allocation, asked.epoch)
                 asked.at_s = time.monotonic()
+
+    def _start_anew(self, seen: ObservedJob) -> None:
+        """As the arbiter does: where Slurm gave it none of its GPUs, the job has left for another start. (22.05, to
+        who gets a node in the moment in which that comes back to a controller that was started anew.)"""
+        asked = self._asked.get(seen.id)
+        if asked is None or seen.state is not JobState.STOPPED or NO_RANK not in self.log(seen.id):
+            return
+        self._stopped_at = time.monotonic()
+        self.start(seen.id, asked.allocation, asked.epoch + 1)
 
     def stop(self, job: JobId, grace_s: float) -> None:
         self._asked.pop(job, None)

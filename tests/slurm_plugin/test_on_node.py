@@ -213,15 +213,32 @@ def test_a_step_that_slurm_refuses_is_tried_again_and_is_no_failure_of_the_progr
     assert (state["state"], state["failures"]) == ("completed", 0)
 
 
-def test_a_step_that_slurm_always_refuses_ends_the_job_with_its_words(batch: Batch) -> None:
+def test_where_slurm_always_refuses_a_step_the_job_waits_for_another_start_and_then_fails(batch: Batch) -> None:
+    """A real 22.05 gave a job none of its GPUs, for as long as it had that node."""
     (batch.path / "refused").write_text("100")
     batch.launch(counter(steps=5))
+    code, out = batch.end()
+    assert code == 86
+    assert out.count("Unable to create step") == 4
+    assert "none of its ranks can begin in this start, it waits for another" in out
+    state = batch.folder.state()
+    assert state is not None
+    assert (state["state"], state["failures"]) == ("stopped", 1)
+    batch.launch(counter(steps=5), restarts=1)
     code, out = batch.end()
     assert code == 1
     assert out.count("Unable to create step") == 4
     state = batch.folder.state()
     assert state is not None
     assert (state["state"], state["native"]) == ("failed", "failed with exit code 1")
+
+
+def test_after_a_start_in_which_no_step_could_begin_it_runs_in_the_next(batch: Batch) -> None:
+    (batch.path / "refused").write_text("4")
+    batch.launch(counter(steps=5))
+    assert batch.end()[0] == 86
+    batch.launch(counter(steps=5), restarts=1)
+    assert batch.end()[0] == 0
 
 
 def test_a_program_that_began_is_run_once_however_it_fails(batch: Batch) -> None:

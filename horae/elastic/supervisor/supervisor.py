@@ -30,7 +30,6 @@ from .verdict import RETRY, End, Ending, judge
 _LOOK_S = 0.5  #: how often the job folder is looked at; signals come at once
 _READ = 1 << 18
 _RETRY_S = (1.0, 2.0, 5.0, 15.0, 60.0)  #: pauses before a failed gang is run again
-_MOST_UNBEGUN = 4  #: gangs of one start of which no rank began
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -196,7 +195,7 @@ class Supervisor:
         self._unbegun += unbegun
         return End(
             code=code,
-            unbegun=unbegun and self._unbegun < _MOST_UNBEGUN,
+            unbegun=self._unbegun if unbegun else 0,
             cancel=self._departure.cancel and self._departure.terminated,
             stop=self._departure.stop_at is not None,
             killed=self._departure.overdue,

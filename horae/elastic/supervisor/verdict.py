@@ -7,6 +7,7 @@ from ..protocol import State
 
 #: Not a state: run the gang again in place.
 RETRY = "retry"
+MOST_UNBEGUN = 4  #: gangs of one start of which no rank began
 
 
 class End(NamedTuple):
@@ -19,7 +20,7 @@ class End(NamedTuple):
     out_of_time: bool = False  #: its time limit is used up
     complete: bool = False  #: a complete checkpoint exists, or the job says that it keeps its own
     own_checkpoints: bool = False  #: the job says that it keeps its own
-    unbegun: bool = False  #: its launcher failed before any rank began, and may be tried again
+    unbegun: int = 0  #: its launcher failed before any rank began: for the so manieth time in this start
     unformed: bool = False  #: its ranks were asked to leave before they had found each other
     resumable: bool = True  #: it can be started again at all
     lost: str = ""  #: why no checkpoint could be written, where none is there: a start would begin at step 0
@@ -51,7 +52,11 @@ def _verdicts(end: End) -> "Iterator[Tuple[bool, Ending]]":
     yield checkpointed, Ending(State.STOPPED, "stopped after a checkpoint")
     yield asked and end.stop and end.unformed, Ending(State.STOPPED, "asked to stop before it began")
     yield end.stop and end.killed, Ending(State.STOPPED, "did not leave in time and was killed")
-    yield end.unbegun and not end.stop, Ending(RETRY, text + " before any of its ranks began")
+    unbegun = end.unbegun > 0 and not end.stop
+    yield unbegun and end.unbegun < MOST_UNBEGUN, Ending(RETRY, text + " before any of its ranks began")
+    # The fault is in what it was given, which no further try changes: Slurm may count a job's GPUs as none.
+    anew = "%s: none of its ranks can begin in this start, it waits for another" % text
+    yield unbegun and end.failures <= end.retries, Ending(State.STOPPED, anew, failure=True)
     lost = "%s; it is not run again from the beginning: no checkpoint could be written (%s)" % (text, end.lost)
     yield bool(end.lost) and not end.complete, Ending(State.FAILED, lost, failure=True)
     yield not end.resumable or end.failures >= end.retries, Ending(State.FAILED, text, failure=True)

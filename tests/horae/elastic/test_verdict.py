@@ -32,10 +32,14 @@ CASES = [
     (End(7, retries=9, resumable=False), "failed", True),
     (End(139, retries=1), "retry", True),
     # its launcher fails before a rank began
-    (End(1, unbegun=True), "retry", False),
-    (End(1, unbegun=True, resumable=False, lost="full"), "retry", False),
-    (End(1, unbegun=True, stop=True), "failed", True),
-    (End(143, unbegun=True, cancel=True), "cancelled", False),
+    (End(1, unbegun=1), "retry", False),
+    (End(1, unbegun=3, resumable=False, lost="full"), "retry", False),
+    (End(1, unbegun=4), "stopped", True),
+    (End(1, unbegun=4, resumable=False, lost="full"), "stopped", True),
+    (End(1, unbegun=4, failures=1), "failed", True),
+    (End(1, unbegun=4, failures=1, retries=1), "stopped", True),
+    (End(1, unbegun=1, stop=True), "failed", True),
+    (End(143, unbegun=1, cancel=True), "cancelled", False),
     # could never write a checkpoint: it is not run again from the beginning
     (End(1, retries=9, lost="read-only"), "failed", True),
     (End(1, retries=9, lost="full", complete=True), "retry", True),
