@@ -216,8 +216,8 @@ class Driver:
                 asked.at_s = time.monotonic()
 
     def _start_anew(self, seen: ObservedJob) -> None:
-        """As the arbiter does: where Slurm gave it none of its GPUs, the job has left for another start. (22.05, to
-        who gets a node in the moment in which that comes back to a controller that was started anew.)"""
+        """As the arbiter does: where Slurm gave it none of its GPUs, the job has left for another start. (22.05 after
+        `slurmctld -R`, of nodes that have not told of themselves yet.)"""
         asked = self._asked.get(seen.id)
         if asked is None or seen.state is not JobState.STOPPED or NO_RANK not in self.log(seen.id):
             return

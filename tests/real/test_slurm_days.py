@@ -405,6 +405,21 @@ def test_a_controller_that_is_away_is_try_later_and_loses_nothing(private: Drive
     assert seen.exit_code == 86
 
 
+def test_who_gets_none_of_his_gpus_from_a_controller_started_anew_runs_in_his_next_start(private: Driver) -> None:
+    """22.05 after `slurmctld -R`: until a node has told of itself, some 3 s, jobs there are given none of their GPUs,
+    no step of theirs can begin, and nothing changes that as long as they have the node."""
+    h = harness(private)
+    assert isinstance(h.cluster, Private)
+    job = private.submit("early")
+    h.cluster.lab.kill("slurmctld", signal.SIGTERM)
+    h.cluster.lab.start_controller("-R")
+    private.start(job, {"n1": 1})
+    private.wait(job, JobState.RUNNING)
+    private.wait_progress(job)
+    private.stop(job, 60.0)
+    assert private.wait(job, JobState.STOPPED).exit_code == 86
+
+
 def private_shape(_job: str) -> dict[str, int]:
     return {"n2": 1}
 
