@@ -78,11 +78,7 @@ def test_on_crowded_clusters_what_would_change_it_does(seed: int, jobs: int) -> 
     ("seed", "jobs", "policies"),
     [
         (350012, 9, ("afs-l", "optimus", "slaq")),  # what comes free goes to one ahead that runs on another type
-        (
-            350066,
-            10,
-            ("gavel-makespan",),
-        ),  # smaller, it is one of several that its tenant's limit keeps
+        (350066, 10, ("gavel-makespan",)),  # smaller, it is one of several that its tenant's limit keeps
         (350047, 11, ("lottery",)),  # its claim was used up by quanta in which its tenant's limit refused it
     ],
 )

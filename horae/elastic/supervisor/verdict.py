@@ -20,7 +20,7 @@ class End(NamedTuple):
     out_of_time: bool = False  #: its time limit is used up
     complete: bool = False  #: a complete checkpoint exists, or the job says that it keeps its own
     own_checkpoints: bool = False  #: the job says that it keeps its own
-    unbegun: int = 0  #: its launcher failed before any rank began: for the so manieth time in this start
+    unbegun: int = 0  #: gangs of this start whose launcher failed before any rank began, with this one; 0: it began
     unformed: bool = False  #: its ranks were asked to leave before they had found each other
     resumable: bool = True  #: it can be started again at all
     lost: str = ""  #: why no checkpoint could be written, where none is there: a start would begin at step 0

@@ -205,16 +205,7 @@ def test_a_round_that_was_given_up_is_no_longer_complained_of_when_one_goes_well
 ) -> None:
     monkeypatch.setattr("horae.arbiter.service.BUG_PAUSE_S", 0.1)
     running = serve(tmp_path)
-    real = FakePort.observe
-    broken = threading.Event()
-    broken.set()
-
-    def observe(self: FakePort) -> Observation:
-        if broken.is_set():
-            raise OverflowError("cannot convert float infinity to integer")
-        return real(self)
-
-    monkeypatch.setattr(FakePort, "observe", observe)
+    broken = unseen(monkeypatch, OverflowError("cannot convert float infinity to integer"))
     running.start()
     try:
         eventually(lambda: "bug" in alerts(running))
@@ -235,15 +226,7 @@ def test_no_number_is_given_before_the_cluster_told_which_are_taken(
     theirs = first.submit(spec("theirs", 2, steps=100_000), BEN)
     eventually(lambda: watch.job(first, theirs).state == "running")
     first.stop()
-    real, away = FakePort.observe, threading.Event()
-    away.set()
-
-    def observe(self: FakePort) -> Observation:
-        if away.is_set():
-            raise TryLater("the cluster is away")
-        return real(self)
-
-    monkeypatch.setattr(FakePort, "observe", observe)
+    away = unseen(monkeypatch, TryLater("the cluster is away"))
     monkeypatch.setattr("horae.arbiter.service._UNSEEN_S", 0.05)
     second = serve(tmp_path / "new", world)
     second.start()
@@ -258,6 +241,20 @@ def test_no_number_is_given_before_the_cluster_told_which_are_taken(
         assert watch.job(second, theirs).owner == "ben"
     finally:
         second.stop()
+
+
+def unseen(monkeypatch: pytest.MonkeyPatch, error: Exception) -> threading.Event:
+    """As long as this is set, every look ends with `error`."""
+    real, away = FakePort.observe, threading.Event()
+    away.set()
+
+    def observe(self: FakePort) -> Observation:
+        if away.is_set():
+            raise error
+        return real(self)
+
+    monkeypatch.setattr(FakePort, "observe", observe)
+    return away
 
 
 def alerts(arbiter: Arbiter) -> set[str]:
