@@ -34,7 +34,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: How long a real test may take, its cluster's first start in it, where the test does not say itself.
-REAL_TIMEOUT_S = 900
+REAL_TIMEOUT_S = 1800
 
 REAL = os.environ.get("CI") == "true" or os.environ.get("HORAE_REAL") == "1"
 

@@ -13,7 +13,7 @@ import pytest
 from horae.port import ClusterPort, JobId, JobState, Observation, ObservedJob, PortError, TryLater, attend
 from policy.model import Allocation, BadInput, Health, Node
 from tests.contract.harness import Behaviour, Harness, Start, job_in, starts_in, steps_in
-from tests.contract.waiting import patiently
+from tests.contract.waiting import BUSY, patiently
 
 T = TypeVar("T")
 #: after this long an arbiter asks again for a start that does not show, with the same epoch
@@ -91,7 +91,7 @@ class Driver:
 
     def until(self, what: str, holds: Callable[[], bool]) -> None:
         """A cluster that does not answer now, to the port or to a command, shows nothing yet."""
-        deadline, silent = time.monotonic() + self.harness.patience_s, ""
+        deadline, silent = time.monotonic() + BUSY * self.harness.patience_s, ""
         while True:
             try:
                 if holds():
@@ -99,7 +99,7 @@ class Driver:
             except (TryLater, BadInput) as error:
                 silent = f" ({error})"
             if time.monotonic() > deadline:
-                pytest.fail(f"not within {self.harness.patience_s:g} s: {what}{silent}")
+                pytest.fail(f"not within {BUSY * self.harness.patience_s:g} s: {what}{silent}")
             self.harness.pause()
 
     def wait(self, job: JobId, *states: JobState) -> ObservedJob:
@@ -189,7 +189,7 @@ class Driver:
 
     def start_at_once(self, job: JobId, allocation: Allocation, epoch: int = 1) -> None:
         """Without the gap, which an adapter keeps by itself, too; with a look before it is asked again."""
-        deadline = time.monotonic() + self.harness.patience_s
+        deadline = time.monotonic() + BUSY * self.harness.patience_s
         while True:
             try:
                 self.port.start(job, allocation, epoch)

@@ -16,6 +16,7 @@ from horae.spec import JobSpec
 from policy.model import GpuRange
 from tests.contract.harness import Behaviour
 from tests.contract.suite import *  # noqa: F403
+from tests.contract.waiting import BUSY
 
 _TRAINER = Path(__file__).with_name("trainer.py")
 _ROOT = Path(__file__).parents[2]
@@ -68,7 +69,7 @@ class LocalHarness:
         """Cancel what still runs, released jobs too, and wait until no process is left."""
         for job in (self._folder / "state" / "jobs").iterdir():
             (job / "cancel").touch()
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + BUSY * self.patience_s
         for job in (self._folder / "state" / "jobs").iterdir():
             while Books(self._folder / "state").lives(job.name):
                 assert time.monotonic() < deadline, f"the supervisor of {job.name} does not end"

@@ -21,7 +21,7 @@ from tests.real.hadoop import (
     hadoop_342,  # noqa: F401
 )
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn, the contract"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn, the contract")]
 
 SOAKED = (
     "test_a_job_that_fails_is_failed_with_its_own_exit_code",

@@ -150,7 +150,7 @@ class Containers:
         _tell_lost(self, name)
         container = self.lab.container(name)
         container.kill()
-        container.wait(timeout=60)
+        container.wait(timeout=300)
 
     def restore_node(self, name: str) -> None:
         before = _slurmd_start(self, name)

@@ -26,7 +26,7 @@ from horae.views.endings import cause
 from policy.model import GpuRange
 from tests.horae.elastic.exec_job import ROOT, ExecJob, until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300), pytest.mark.xdist_group("gpu")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("gpu")]
 
 PYTHON = os.environ.get("HORAE_GPU_PYTHON", sys.executable)
 #: A start's own losses, to the last bit: `step=N` is in the SDK's line too, `bits` are not.

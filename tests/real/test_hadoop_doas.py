@@ -23,7 +23,7 @@ from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.site import checks
 from yarn_bridge.site.security import PROXY_FILTER
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 
 class ActingHarness(YarnHarness):

@@ -19,7 +19,7 @@ from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.lab.containers import ContainerHadoop
 from yarn_bridge.options import parse_options
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.real, pytest.mark.soak]
 ROOT = Path(__file__).parents[2]
 REQUEST = LabRequest("soak", nodes=2, gpus=(("v100", 4), ("k80", 4)))
 TRAIN = """import time

@@ -21,7 +21,7 @@ from yarn_bridge.clients.http import Access
 from yarn_bridge.lab.private import FEDERATION, PrivateHadoop
 from yarn_bridge.lab.settings import NN_PORT, NN_RPC
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from yarn_bridge.clients.services import Services
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 
 @pytest.fixture(scope="module", params=["3.4.2", "3.3.6"])

@@ -30,7 +30,7 @@ from yarn_bridge.lab.private import STANDBYS, PrivateHadoop
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
 from yarn_bridge.runtimes.slice_tokens import HdfsToken, SliceTokens
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 GUIDE = Path(__file__).parents[2] / "docs/howto/yarn-site.md"
 STEPS, LONG_S = 5000, 600.0

@@ -32,7 +32,7 @@ from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
 from yarn_bridge.runtimes.slice_tokens import HdfsToken, SliceTokens, parse
 from yarn_bridge.site.doctor import examine
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 OWNER = "carol"
 

@@ -26,7 +26,7 @@ from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
 
 SPEC = JobSpec("job", ("true",), GpuRange(1, 1, 4), owner="alice", checkpoint="/ckpt", grace_s=5.0)
 _numbers = itertools.count(1)

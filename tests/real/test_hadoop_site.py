@@ -23,7 +23,7 @@ from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import Options, parse_options
 from yarn_bridge.site import YarnSite, checks
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
 
 
 @pytest.fixture(scope="module", params=["3.4.2", pytest.param("3.3.6", marks=pytest.mark.soak)])

@@ -28,7 +28,7 @@ from yarn_bridge.options import SERVICES, SLICES, Options
 from yarn_bridge.runtimes.service_runtime import KIND
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 LIFE_S, RENEW_S = 120.0, 60.0

@@ -77,7 +77,7 @@ def seen(html: str, folder: Path, wide: int, *, dark: bool = False) -> tuple[dic
             f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--virtual-time-budget=5000", "--dump-dom",
             (folder / "frame.html").as_uri(),
         ],
-        capture_output=True, text=True, timeout=240, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     title = re.search("<title>(.*?)</title>", done.stdout, re.DOTALL)
     assert title is not None, done.stderr

@@ -32,7 +32,7 @@ from tests.real.serving import arbiter
 from tests.real.slurm import Private, clear_partition, fresh_partition, private_slurm, wait_for  # noqa: F401
 from yarn_bridge.lab.private import PrivateHadoop
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.real
 
 
 def all_but(now: str) -> list[object]:

@@ -17,7 +17,7 @@ from tests.horae.elastic.exec_job import ROOT, ExecJob, until
 from tests.real import frameworks
 from tests.real.frameworks import Framework, or_skip
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600), pytest.mark.xdist_group("frameworks")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("frameworks")]
 
 Make = Callable[..., ExecJob]
 PATIENCE_S = 120.0

@@ -97,7 +97,6 @@ SEEN_LATE_S = 8.0
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 def test_a_random_day_of_elastic_jobs_is_booked_whole(day: Day) -> None:
     """Whatever ends them or takes them from their nodes: each start is a row, none of a job at the same time as another
     of it, all together never more than there is, and slurmdbd's report is their sum."""

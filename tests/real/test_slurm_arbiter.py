@@ -184,7 +184,7 @@ def test_people_name_jobs_by_slurms_own_number(private_slurm: Private, tmp_path:
 
     def horae(*words: str) -> subprocess.CompletedProcess[str]:
         argv = [*HORAE, words[0], *words[1:], "--socket", str(tmp_path / "api.sock")]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
 
     def shown(job: str) -> str:
         return private_slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")

@@ -74,7 +74,6 @@ BETWEEN = {
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("site", ["slurm_site"], indirect=True)
 def test_what_keeps_a_job_from_its_next_start_is_told_and_never_loses_it(site: Driver) -> None:
     lab = containers(site).lab

@@ -133,7 +133,7 @@ def test_no_token_at_all_where_the_socket_tells_who_we_are(cluster: Driver, slur
 
         def beside() -> tuple[str, list[str], dict[str, str]]:
             argv = ["nsenter", where, "--", sys.executable, "-c", WITHOUT_TOKEN, json.dumps(options), job]
-            done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+            done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
             assert done.returncode == 0, done.stderr[-2000:]
             state, notes, ways = json.loads(done.stdout)
             return state, notes, ways

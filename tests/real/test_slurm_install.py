@@ -72,7 +72,7 @@ def bare(tmp_path: Path) -> Iterator[PrivateSlurm]:
 
 def horae(*words: str) -> str:
     argv = [*HORAE, *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -18,7 +18,7 @@ from tests.real import slurm_accounts as accounts
 from tests.real.serving import trainer
 from tests.real.slurm import Containers, slurm_site  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real, pytest.mark.soak]
 
 #: U: as an ordinary user. B: sbatch of one GPU. f: a field of a job. st: its states. w: until it is in a state.
 #: e: how it ends. t: a command's exit code and words about a job. plain: of the plain side alone.

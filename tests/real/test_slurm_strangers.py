@@ -89,7 +89,7 @@ def test_an_interactive_job_waits_its_turn_and_has_all_that_it_asked_for(site: G
         job = site.offered(number)
         assert site.driver.job(job).state is JobState.QUEUED
         site.driver.start(job, site.driver.one(2))
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert sorted(out.splitlines()) == ["task 0 with 0,1", "task 1 with 0,1"]
     assert site.shown(number)["NumTasks"] == "2"

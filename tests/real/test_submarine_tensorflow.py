@@ -15,7 +15,7 @@ from tests.real.frameworks import Framework, or_skip, with_tensorflow
 from tests.yarn_bridge.on_node.yard import Yard
 from yarn_bridge.submarine import translate
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600), pytest.mark.xdist_group("frameworks")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("frameworks")]
 PATIENCE_S = 240.0
 
 COLLECTIVE = """

@@ -29,7 +29,7 @@ from tests.real.hadoop import (
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.submarine import translate, upload
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.xdist_group("yarn")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
 
 TRAIN = """
 import json, os, sys, time
@@ -251,7 +251,7 @@ def admin(lab: PrivateHadoop, *arguments: str) -> None:
     command = [facts["java"], f"-Djdk.net.hosts.file={lab.folder}/hosts", "-Djava.net.preferIPv4Stack=true"]
     command += ["-cp", f"{conf}:{facts['jars']}/*", "org.apache.hadoop.hdfs.tools.DFSAdmin", *arguments]
     env = {name: value for name, value in os.environ.items() if name != "HADOOP_USER_NAME"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

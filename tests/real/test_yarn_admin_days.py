@@ -21,7 +21,7 @@ from tests.real.yarn_shop import ADMIN, Shop
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.resource_manager import QueueEdits
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 SETTINGS = {"yarn.node-labels.enabled": "true"}
 LABEL = "k80s"

@@ -23,7 +23,7 @@ from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
 
 STEPS = 150
 

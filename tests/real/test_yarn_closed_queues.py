@@ -22,7 +22,7 @@ from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.resource_manager import QueueEdits
 from yarn_bridge.options import parse_options
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 ADMIN = "root"
 SETTINGS = {"yarn.acl.enable": "true", "yarn.admin.acl": f"{ADMIN},horae"}

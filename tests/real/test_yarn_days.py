@@ -28,7 +28,7 @@ from yarn_bridge.clients.services import definition_path
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 from yarn_bridge.options import parse_options
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.real.hadoop import YarnHarness, cluster_of
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.options import parse_options
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(1200), pytest.mark.xdist_group("yarn")]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 GPU = "yarn.io/gpu-a100"
 SETTINGS = {

@@ -18,7 +18,7 @@ from tests.real.hadoop import (
 )
 from yarn_bridge.lab.private import PrivateHadoop
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 #: a worker that says which GPUs CUDA would show it
 SAYS = """

@@ -19,7 +19,7 @@ from yarn_bridge.clients.http import Access, HttpClient
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.lab.private import PrivateHadoop
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.xdist_group("yarn")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
 
 OWNER = "horae"
 #: prints the first half, waits until it is told to go on, prints the second

@@ -28,7 +28,7 @@ from tests.real.yarn_shop import (
 from yarn_bridge.clients.resource_manager import QueueEdits
 from yarn_bridge.jobs.state_machine import OUTLIVED
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 
 def runs_on(shop: Shop, job: str, kept: list[str]) -> None:

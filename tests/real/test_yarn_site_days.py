@@ -37,7 +37,7 @@ from yarn_bridge.clients.resource_manager import QueueEdits
 from yarn_bridge.clients.services import definition_path
 from yarn_bridge.lab.private import processes_of
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 
 def rests(shop: Shop, job: str) -> bool:

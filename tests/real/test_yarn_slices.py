@@ -30,7 +30,7 @@ from yarn_bridge.options import AUTO, SLICES
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
 from yarn_bridge.site import checks
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import SLICES, parse_options
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND, root_tag
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 
 #: a queue that is not Horae's

@@ -24,7 +24,7 @@ from tests.real.serving import HORAE, arbiter
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 TRAINER = Path(__file__).parents[1] / "horae" / "apps" / "trainer.py"
 STEPS, ETA, STEP_S = (

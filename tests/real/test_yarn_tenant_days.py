@@ -38,7 +38,7 @@ from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
 from yarn_bridge.runtimes.chooser import HANDLER, PATIENT, PROCESSOR
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 SCHEDULER = "yarn.resourcemanager.scheduler.monitor"
 PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption"

@@ -20,7 +20,7 @@ from tests.real.hadoop import ALIVE, YarnHarness, cluster_of, running, workers
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 
-pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 _STORE = {
     "yarn.resourcemanager.store.class":

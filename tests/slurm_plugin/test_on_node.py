@@ -154,7 +154,7 @@ class Batch:
 
     def end(self) -> tuple[int, str]:
         assert self.process is not None
-        out = self.process.communicate(timeout=120)[0]
+        out = self.process.communicate(timeout=300)[0]
         return self.process.returncode, out
 
 

@@ -57,7 +57,7 @@ def horae(bare: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "HOME": str(bare.parent), "LC_ALL": "C.UTF-8"}
     return subprocess.run(
         [str(bare), "-I", "-c", program, *words],
-        cwd=bare.parent, env=environment, capture_output=True, text=True, check=False, timeout=120,
+        cwd=bare.parent, env=environment, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_what_needs_no_extra_works(bare: Path, words: tuple[str, ...]) -> None:
 
 def test_the_arbiter_and_the_local_cluster_need_no_extra(bare: Path) -> None:
     program = "import horae.api.service, horae.local, horae.elastic, profiler.estimates.profiles, horae.demo.cluster"
-    done = subprocess.run([str(bare), "-I", "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([str(bare), "-I", "-c", program], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

@@ -79,6 +79,35 @@ def test_an_application_master_that_began_late_had_no_time_to_ask_and_no_node_is
     assert ([each.foreign for each in now.nodes], now.caps) == ([0, 0], {})
 
 
+def test_a_gang_whose_place_its_own_application_master_took_is_given_back_at_once() -> None:
+    """It can never stand: its nodes were kept for all of its time, and what other nodes had given with them."""
+    site = Site(memory_mib=16384, cpus=1)
+    site.port._observer.limits.master = Held(0, 1, 1024)
+    site.yarn.am_node, site.yarn.room = "n1:45454", {"n1": 3}
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 4, "n2": 2}, 1)
+    seen = site.look()
+    assert (seen.state, site.yarn.services) == (JobState.QUEUED, {})
+    assert seen.blocked is not None
+    assert seen.blocked.text == (
+        "its application master came to n1, and beside it 3 of its 4 workers there have room; what came was given "
+        "back; not offered again: 1 on n1 for 60 s"
+    )
+    first, second = attend(site.port).nodes
+    assert (first.foreign, (first.memory or 0) >> 34) == (1, 3)
+    assert (second.foreign, (second.memory or 0) >> 34) == (0, 4), "the other node is blamed for nothing"
+
+
+def test_a_gang_beside_its_application_master_waits_for_others_who_may_go() -> None:
+    site = Site(memory_mib=8192, cpus=1)
+    site.port._observer.limits.master = Held(0, 1, 1024)
+    site.yarn.am_node, site.yarn.room = "n1:45454", {"n1": 1}
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 4}, 1)
+    site.yarn.foreign_mib = 65536 - 9216
+    assert site.look().state is JobState.STARTING
+
+
 def test_an_application_master_behind_nodes_kept_for_others_is_told_so(site: Site) -> None:
     site.yarn.tree = site.yarn.scheduler()
     site.yarn.tree["queues"]["queue"].append({"queueName": "other", "reservedContainers": 2})

@@ -21,6 +21,7 @@ from horae.port import BlockKind, JobState, backoff_s
 from policy.model import EMPTY
 from yarn_bridge.clients.records import App, Instance, Service
 from yarn_bridge.jobs import shapes
+from yarn_bridge.jobs.masters import Displaced
 from yarn_bridge.jobs.record import Phase, Record, Worker
 from yarn_bridge.options import SERVICES
 
@@ -73,6 +74,7 @@ class Facts:
     hindered: str = ""  #: why its service could not be made or flexed, when that was tried last
     began_s: float = 0.0  #: when its application master was first seen to run, or a daemon to answer again; 0: neither
     partitions: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: of nodes whose workers must ask for one
+    displaced: Displaced | None = None  #: by the application master that it has now
 
 
 class Verb(StrEnum):
@@ -150,6 +152,10 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         )
         gone = tuple(sorted(set(facts.members) - {each.container for each in standing}))
         return Step(replace(opened, asked=False, stop_s=None), (Action(Verb.FORGET, names=gone),) if gone else ())
+    if facts.displaced is not None and len(living) < record.size:
+        where = facts.displaced
+        room = f"beside it {where.fit} of its {where.of} workers there have room"
+        return _give_back(record, facts, f"its application master came to {where.node}, and {room}")
     if late:
         # The ResourceManager knows of a container before the application master tells of it.
         counted = 0 if facts.app is None else workers_of(record, facts.app)

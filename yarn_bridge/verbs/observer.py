@@ -21,7 +21,7 @@ from yarn_bridge.clients.records import App, NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
 from yarn_bridge.jobs.grants import check_grant
-from yarn_bridge.jobs.masters import Beginner, MasterRoom
+from yarn_bridge.jobs.masters import Beginner, Displaced, MasterRoom, displaced
 from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import arrived, lost_nodes, observed, one_a_host
@@ -516,8 +516,17 @@ class Observer:
         if record.phase is Phase.FORMING and app is not None:
             seen.came = arrived(record, app, service, seen.came)
             self._ask_why(seen, app)
+            cheap = replace(cheap, displaced=self._displaced(seen, app))
         words = self._words(seen, app, service)
         return replace(cheap, service=service, service_read=True, last_words=words)
+
+    def _displaced(self, seen: Seen, app: App) -> Displaced | None:
+        record = seen.record
+        if app.state != "RUNNING" or not record.each or ANYWHERE in dict(record.components):
+            return None
+        workers = {node: gpus // record.each for node, gpus in record.allocation}
+        host = app.am_node.partition(":")[0]
+        return displaced(workers, host, self._told[2], self.limits.master, self.worker_of(seen.spec))
 
     def _without_master(self, seen: Seen, facts: Facts) -> Facts:
         """Of a job that waits, and has an application no more: whether somebody ended that."""

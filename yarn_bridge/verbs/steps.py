@@ -253,6 +253,10 @@ class Steps:
         if shapes.ANYWHERE in dict(before.components) or max(missing.values(), default=0) <= 0:
             return after  # YARN chose the nodes, or gave all: no node was short
         kind, text = after.blocked
+        if (where := facts.displaced) is not None:
+            missing = {where.node: (where.of - where.fit) * before.each}
+            told = [text, *self._lesson(seen, missing, {where.node: where.fit})]
+            return replace(after, blocked=(kind, "; ".join(told)))
         if facts.app is not None and facts.app.state != "RUNNING":
             if facts.app.am_node:
                 return after  # it has its container, and was slow to begin

@@ -62,7 +62,7 @@ def serve(folder: Path) -> Iterator[Serve]:
         server = Server(create_app(book, AccessRules(**site)), path, doors=doors)
         server.start()
         servers.append(server)
-        client = Client(path, timeout_s=60)
+        client = Client(path, timeout_s=200)
         _ready(client)
         return client
 
@@ -109,7 +109,7 @@ def build(folder: Path) -> Iterator[Build]:
         service = Service(config(folder, **changes))
         service.start()
         running.append(service)
-        client = Client(service.socket, timeout_s=90)
+        client = Client(service.socket, timeout_s=200)
         eventually(lambda: client.status()["nodes"])
         return client
 

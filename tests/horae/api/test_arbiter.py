@@ -165,7 +165,7 @@ def test_an_arbiter_that_cannot_write_its_journal_is_shown_as_an_alert(
     service = Service(config(folder))
     service.start()
     try:
-        client, status = Client(service.socket, timeout_s=90), watch.status
+        client, status = Client(service.socket, timeout_s=200), watch.status
         eventually(lambda: client.status()["nodes"])
         assert client.status()["alerts"] == []
         monkeypatch.setattr(watch, "status", lambda arbiter: replace(status(arbiter), stalled="the journal is full"))

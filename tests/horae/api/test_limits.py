@@ -68,7 +68,7 @@ def test_a_request_that_comes_byte_by_byte_is_closed(serve: Serve, monkeypatch: 
     monkeypatch.setattr(limits, "REQUEST_S", 0.3)
     with connected(client) as peer:
         peer.sendall(b"GET /v1/about HTTP/1.1\r\nX-A: ")
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         closed = False
         while not closed and time.monotonic() < until:
             try:
@@ -205,7 +205,7 @@ def test_who_asks_much_at_once_keeps_no_thread_from_others(serve: Serve, caller:
     eventually(lambda: book.begun == limits.MOST_AT_WORK)
     caller.becomes("ben", 54322)
     try:
-        assert Client(client.socket, timeout_s=20).about()["you"]["user"] == "ben"
+        assert Client(client.socket, timeout_s=200).about()["you"]["user"] == "ben"
         assert book.most == limits.MOST_AT_WORK
     finally:
         book.opened.set()
@@ -323,10 +323,10 @@ def test_one_user_with_1100_connections_stops_neither_the_arbiter_nor_others() -
             holder = as_user(4001, HOLD, str(at), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             assert holder.stdout is not None and holder.stdin is not None
             assert int(holder.stdout.readline()) > 100
-            client = Client(at, timeout_s=60)
+            client = Client(at, timeout_s=200)
             for _ in range(3):
                 asked = as_user(4002, ASK, str(at), stdout=subprocess.PIPE)
-                text, _ = asked.communicate(timeout=60)
+                text, _ = asked.communicate(timeout=300)
                 assert text.startswith("HTTP/1.1 200"), text
             before = client.about()["rounds"]
             eventually(lambda: client.about()["rounds"] > before + 2)

@@ -34,7 +34,7 @@ JOB = {"name": "digits", "command": ["python", "train.py"], "gpus": {"min": 1, "
 
 def raw(client: Client, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
     """One request as bytes, whatever they are; the status and the JSON of the answer."""
-    connection = http.client.HTTPConnection("x", timeout=60)
+    connection = http.client.HTTPConnection("x", timeout=300)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.settimeout(60)
     connection.sock.connect(str(client.socket))
@@ -246,7 +246,7 @@ def test_bodies_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> No
     big = json.dumps({**JOB, "env": {"A": "x" * 2000}}).encode()
     status, answer = raw(client, "POST", "/v1/jobs", big)
     assert (status, answer["error"]["code"]) == (413, "too-large")
-    connection = http.client.HTTPConnection("x", timeout=90)
+    connection = http.client.HTTPConnection("x", timeout=300)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(str(client.socket))
     with contextlib.suppress(BrokenPipeError):  # it may have been refused before its last word

@@ -82,7 +82,7 @@ class Wire:
         self._open()
 
     def _open(self) -> None:
-        self._connection = http.client.HTTPConnection("x", timeout=60)
+        self._connection = http.client.HTTPConnection("x", timeout=300)
         self._connection.sock = socket.socket(socket.AF_UNIX)
         self._connection.sock.settimeout(60)
         self._connection.sock.connect(self._path)

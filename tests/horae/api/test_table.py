@@ -95,7 +95,7 @@ def routes() -> set[tuple[str, str]]:
 
 
 def call(at: Path, method: str, path: str, body: Any = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("x", timeout=60)
+    connection = http.client.HTTPConnection("x", timeout=300)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.settimeout(60)
     connection.sock.connect(str(at))

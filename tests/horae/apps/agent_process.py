@@ -19,7 +19,7 @@ from horae.apps.agent import Agent, Call
 
 
 def main(socket: str, app: str, iterations: float) -> int:
-    client = Client(Path(socket), timeout_s=60)
+    client = Client(Path(socket), timeout_s=200)
     decided = False
 
     def watch(jobs: Sequence[Mapping[str, Any]]) -> None:

@@ -64,7 +64,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield built
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_a_hyperband_sweep_under_themis(client: Client, tmp_path: Path) -> None:
     jobs = read(load(SWEEP.replace("CK", str(tmp_path)), "sweep.yaml"))
     rate = {job["name"]: float(job["command"][2]) for job in jobs}
@@ -105,7 +105,7 @@ scheduler: {{kind: successive-halving, iterations: 8, eta: 4}}
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_losers_end_under_a_policy_that_knows_nothing_of_apps(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("m")
     with arbiter(folder, "max-min", {}, "v100:1x2") as client:
@@ -135,7 +135,7 @@ scheduler: {{kind: external, iterations: 100000}}
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_an_agent_of_its_own_bids_wins_and_ends_its_loser(client: Client, tmp_path: Path) -> None:
     """The agent is a real process, and knows nothing but the socket."""
     jobs = read(load(EXTERNAL.replace("CK", str(tmp_path)), "sweep.yaml"))
@@ -149,7 +149,7 @@ def test_an_agent_of_its_own_bids_wins_and_ends_its_loser(client: Client, tmp_pa
             eventually(lambda: client.job(slow)["ended"])
             client.cancel(fast, "the test is over")
             ended = over(client)
-            out, err = agent.communicate(timeout=120)
+            out, err = agent.communicate(timeout=300)
         finally:
             agent.kill()
     assert agent.returncode == 0, err

@@ -34,7 +34,7 @@ def host() -> Iterator[Host]:
 def serve(folder: Path, host: Host, die_at: int = 0) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-m", "tests.horae.arbiter.mortal", str(folder), str(host.socket), str(die_at)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 #: Boundaries of a process that serves the story: opened, claimed, submissions, starts, resizes, ends. Threads move

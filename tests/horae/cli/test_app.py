@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """`horae WORDS` as a person starts it."""
     command = [sys.executable, "-c", "import sys; from horae.cli import main; sys.exit(main())", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_the_overview_lists_every_command_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -499,12 +499,12 @@ def test_serve_until_it_is_told_to_stop(short: Path, horae: Horae, monkeypatch: 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         monkeypatch.setenv("HORAE_SOCKET", str(socket))
         eventually(lambda: socket.exists() and horae("status").code == 0)
-        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert second.returncode in (1, 6)
         assert "another arbiter works on" in second.stderr
         assert horae("status").code == 0
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=300)
         assert process.returncode == 0, said
     assert "Traceback" not in said
     assert not socket.exists()

@@ -285,7 +285,7 @@ sys.exit(main())
 """
     try:
         command = [sys.executable, "-c", code, "serve", str(config)]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=120)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=300)
     finally:
         shutil.rmtree(socket.parent)
     assert (ended.returncode, b"horae serves" in ended.stdout) == (exits.DONE, True), ended.stderr

@@ -56,7 +56,7 @@ def test_a_session_is_a_rigid_job_that_ends_as_its_program_did(client: Client, t
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('somebody else')\n")
     program = "stty -echo; test -t 0 && echo on $CUDA_VISIBLE_DEVICES; read word; echo got $word; exit 3"
     process = begun("-g", "2", "--time-limit", "5m", "--", "sh", "-c", program, cwd=tmp_path)
-    out, err = process.communicate(b"hello\n", timeout=60)
+    out, err = process.communicate(b"hello\n", timeout=300)
     assert process.returncode == 3, err
     assert b"on 0,1" in out and b"got hello" in out
     eventually(lambda: client.job("1")["ended"])
@@ -72,7 +72,7 @@ def test_who_leaves_gives_the_gpus_back(client: Client) -> None:
     assert second.stderr is not None
     eventually(lambda: len(client.status()["jobs"]) == 2)
     process.send_signal(signal.SIGHUP)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 130
     assert second.wait(60) == 0, "it had waited for them"
     eventually(lambda: client.job("1")["ended"])

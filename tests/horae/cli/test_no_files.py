@@ -29,7 +29,6 @@ TOLD = (
 )
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("words", NAMED, ids=" ".join)
 @pytest.mark.parametrize(("what", "told"), TOLD)
 def test_what_is_no_file_is_refused_at_once(
@@ -48,7 +47,6 @@ def test_what_is_no_file_is_refused_at_once(
     assert told in said.err
 
 
-@pytest.mark.timeout(60)
 def test_a_pipe_that_somebody_writes_is_read_to_its_end(horae: Horae) -> None:
     """As a shell's `<(...)` is, also where the writer is slow."""
     reads, writes = os.pipe()

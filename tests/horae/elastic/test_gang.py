@@ -32,7 +32,7 @@ HELD_UP = """
     gang.signal(number)
     os.write(writer, b"x")
     (pid,) = gang._alive
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     ended, status = 0, 0
     while not ended and time.monotonic() < until:
         ended, status = os.waitpid(pid, os.WNOHANG)

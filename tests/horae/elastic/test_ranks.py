@@ -107,7 +107,7 @@ def _listening(port: int) -> int:
     """`port`, once somebody listens there."""
     import time
 
-    deadline = time.monotonic() + 90.0
+    deadline = time.monotonic() + 240
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1.0).close()

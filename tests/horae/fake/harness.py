@@ -19,7 +19,7 @@ EXTRA = {
 
 
 class FakeHarness:
-    patience_s = 60.0
+    patience_s = 120.0
     can_lose_nodes = True
 
     def __init__(self) -> None:

@@ -96,7 +96,7 @@ def test_a_disk_that_fills_up_under_the_file_loses_nothing_that_was_acknowledged
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FILLS), str(tmp_path)],
-        capture_output=True, text=True, timeout=120, env=environment, check=False,
+        capture_output=True, text=True, timeout=300, env=environment, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.strip().split("\n")

@@ -112,7 +112,7 @@ class Day:
 
     @property
     def operator(self) -> Client:
-        return Client(self.socket, timeout_s=60)
+        return Client(self.socket, timeout_s=200)
 
     def looks(self) -> bool:
         """Whether it answers and has seen the cluster."""
@@ -133,7 +133,7 @@ class Day:
 
     def calls(self, uid: int, method: str, path: str, body: Any = "") -> tuple[int, str]:
         asked = self.begins(uid, method, path, body if isinstance(body, str) else json.dumps(body))
-        out, _ = asked.communicate(timeout=120)
+        out, _ = asked.communicate(timeout=300)
         ((status, text),) = json.loads(out)
         return status, text
 

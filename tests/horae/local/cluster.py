@@ -83,7 +83,7 @@ class Cluster:
     def end(self) -> None:
         for path in (self.state / "jobs").iterdir():
             (path / "cancel").touch()
-        deadline = time.monotonic() + 90.0
+        deadline = time.monotonic() + 240
         for path in (self.state / "jobs").iterdir():
             while self.lives(path.name):
                 assert time.monotonic() < deadline, f"the supervisor of {path.name} does not end"
