@@ -212,7 +212,7 @@ def kill_container(container: str) -> None:
 
 def running(cluster: Driver, harness: YarnHarness, name: str) -> str:
     """A gang of two that checkpoints all the time, and may fail once."""
-    spec = replace(harness.spec(name, Behaviour.TRAINS), retries=1, grace_s=40.0)
+    spec = replace(harness.spec(name, Behaviour.TRAINS), retries=1, grace_s=120.0)
     harness.port.submit(name, spec)
     cluster.wait(name, JobState.QUEUED)
     cluster.start(name, cluster.spread(1))

@@ -95,7 +95,7 @@ def test_a_job_is_its_owners_and_nobody_elses(harness: ActingHarness) -> None:
     cluster.until("it grows", lambda: cluster.job("hers").epoch == 2)
     cluster.wait("hers", JobState.RUNNING)
     cluster.wait_progress("hers", 2)
-    port.checkpoint_and_stop("hers", 30.0)
+    port.checkpoint_and_stop("hers", 120.0)
     assert cluster.wait("hers", JobState.STOPPED).exit_code == 86
     port.cancel("hers")
     cluster.wait("hers", JobState.CANCELLED)

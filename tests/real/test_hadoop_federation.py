@@ -79,7 +79,7 @@ def test_checkpoints_are_in_the_nameservice_that_they_name(
     cluster.wait(job, JobState.QUEUED)
     cluster.start(job, cluster.spread(1))
     cluster.wait_progress(job, 15)
-    port.checkpoint_and_stop(job, 40.0)
+    port.checkpoint_and_stop(job, 120.0)
     mark = cluster.wait(job, JobState.STOPPED).checkpoint
     assert mark is not None
     there, other = (lab.far, lab.master) if far else (lab.master, lab.far)
@@ -116,7 +116,7 @@ def test_a_full_quota_in_the_other_nameservice_is_told_and_nothing_is_lost(
     assert cluster.job("hoarder").state is JobState.RUNNING, "and it trains on"
     lab.admin("dfsadmin", "-fs", folder, "-clrSpaceQuota", "/ck-hoarder")
     cluster.until("it can write again", lambda: "quota" not in cluster.job("hoarder").native)
-    port.checkpoint_and_stop("hoarder", 40.0)
+    port.checkpoint_and_stop("hoarder", 120.0)
     stopped = cluster.wait("hoarder", JobState.STOPPED)
     assert (stopped.exit_code, stopped.checkpoint and int(stopped.checkpoint.step)) == (
         86,
@@ -135,13 +135,13 @@ def test_a_day_without_the_other_namenode(cluster: Driver, harness: YarnHarness)
     kept = workers(port, "there")
     lab.kill("namenode2")
     here = cluster.running("here", allocation={"n1": 1})
-    port.checkpoint_and_stop(here, 40.0)
+    port.checkpoint_and_stop(here, 120.0)
     assert cluster.wait(here, JobState.STOPPED).exit_code == 86
     cluster.wait_progress("there", 10)
     assert (cluster.job("there").state, workers(port, "there")) == (JobState.RUNNING, kept)
     lab.start("namenode2")
     cluster.until("it answers", lambda: bool(at(lab.far).entries("/")))
     lab.admin("dfsadmin", "-fs", f"hdfs://{lab.far}:{NN_RPC}", "-safemode", "wait")
-    port.checkpoint_and_stop("there", 40.0)
+    port.checkpoint_and_stop("there", 120.0)
     stopped = cluster.wait("there", JobState.STOPPED)
     assert (stopped.exit_code, stopped.checkpoint and int(stopped.checkpoint.step)) == (86, cluster.steps("there")[-1])

@@ -53,7 +53,7 @@ def test_httpfs_holds_checkpoints_and_no_documents(lab: PrivateHadoop, tmp_path:
     cluster.start("saved", {"n1": 2})
     cluster.wait("saved", JobState.RUNNING)
     cluster.wait_progress("saved", 15)
-    harness.port.checkpoint_and_stop("saved", 30.0)
+    harness.port.checkpoint_and_stop("saved", 120.0)
     stopped = cluster.wait("saved", JobState.STOPPED)
     assert stopped.exit_code == 86
     assert stopped.checkpoint is not None

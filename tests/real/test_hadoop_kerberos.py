@@ -192,7 +192,7 @@ def test_a_whole_elastic_job_of_the_owners(options: Options, tmp_path: Path) -> 
         wait_for("it runs", lambda: job().state is JobState.RUNNING, 180.0)
         hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user("alice")
         wait_for("it checkpoints", lambda: bool(hdfs.entries("/user/alice/krb-checkpoints")), 180.0)
-        port.checkpoint_and_stop("krb", 30.0)
+        port.checkpoint_and_stop("krb", 120.0)
         wait_for("it stops", lambda: job().state is JobState.STOPPED, 180.0)
         assert job().checkpoint is not None
         port.start("krb", {"n1": 1, "n2": 2}, 2)

@@ -20,7 +20,7 @@ from tests.real.frameworks import Framework, or_skip
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("frameworks")]
 
 Make = Callable[..., ExecJob]
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 
 
 @pytest.fixture

@@ -81,13 +81,13 @@ def test_only_what_was_granted_can_be_opened_in_every_shape(site: Driver) -> Non
     assert (len(one["n1"]), len(two["n1"]), len(two["n2"])) == (2, 1, 1)
     assert not set(one["n1"]) & set(two["n1"]), "one of them was given twice"
     site.wait_progress(first)
-    site.port.checkpoint_and_stop(first, 30)
+    site.port.checkpoint_and_stop(first, 120.0)
     assert site.wait(first, JobState.STOPPED).exit_code == 86
     site.start(first, {"n3": 4, "n4": 4}, 2)
     site.wait(first, JobState.RUNNING)
     assert opened(site, first, 2, 8) == {"n3": "0123", "n4": "0123"}
     site.wait_progress(first)
-    site.port.checkpoint_and_stop(first, 30)
+    site.port.checkpoint_and_stop(first, 120.0)
     assert site.wait(first, JobState.STOPPED).exit_code == 86
     steps = site.steps(first)
     assert steps == list(range(1, len(steps) + 1))
@@ -102,7 +102,7 @@ def test_a_stop_during_the_prolog_waits_for_the_job(site: Driver) -> None:
         site.start(job, {"n1": 1})
         site.until("its prolog runs", lambda: "Reason=Prolog" in job_shown(site, job))
         assert site.job(job).state is JobState.STARTING
-        site.port.checkpoint_and_stop(job, 30)
+        site.port.checkpoint_and_stop(job, 120.0)
         for _ in range(5):
             assert site.job(job).state in {JobState.STARTING, JobState.STOPPING}
     finally:

@@ -63,7 +63,7 @@ def test_a_munge_credential_that_ends_on_its_way_is_told_and_the_next_one_counts
         assert [seen.state for seen in attend(port).jobs] == [JobState.RUNNING]
     finally:
         port.close()
-    cluster.port.checkpoint_and_stop(job, 30.0)
+    cluster.port.checkpoint_and_stop(job, 120.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
 
 
@@ -93,7 +93,7 @@ def test_a_token_that_slurmctld_takes_no_more_is_replaced_within_the_request(
             assert dict(given.headers()) != old
             assert driver.observe().notes == (), "there was nothing to tell"
             assert way(driver, Operation.JOBS) == "slurmrestd"
-            driver.port.checkpoint_and_stop(job, 30.0)
+            driver.port.checkpoint_and_stop(job, 120.0)
             driver.wait(job, JobState.STOPPED)
     finally:
         ended(driver)

@@ -71,7 +71,7 @@ def test_a_licence_in_use_blocks_the_next_job_and_a_stop_frees_it(lab: PrivateSl
 
     wait_for("the second is blocked by its licence", blocked)
     wait_for("and taken back", lambda: state(port, second) is JobState.QUEUED)
-    port.checkpoint_and_stop(first, 20)
+    port.checkpoint_and_stop(first, 120.0)
     wait_for("the first left", lambda: state(port, first) is JobState.STOPPED)
     port.start(second, {"n2": 1}, 2)
     wait_for("its licence is free", lambda: state(port, second) is JobState.RUNNING)

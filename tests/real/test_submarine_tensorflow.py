@@ -16,7 +16,7 @@ from tests.yarn_bridge.on_node.yard import Yard
 from yarn_bridge.submarine import translate
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("frameworks")]
-PATIENCE_S = 240.0
+PATIENCE_S = 720.0
 
 COLLECTIVE = """
 import tensorflow as tf

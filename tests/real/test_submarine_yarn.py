@@ -145,7 +145,7 @@ def test_workers_of_a_submarine_command_grow_and_finish(site: Site) -> None:
     shapes: list[Allocation] = [{first: 1}, {first: 1, second: 2}]
     site.start("elastic", shapes[0], 1)
     site.until("it trains", lambda: "step=20/400" in site.log("elastic"))
-    site.port.checkpoint_and_stop("elastic", 30.0)
+    site.port.checkpoint_and_stop("elastic", 120.0)
     mark = site.until_state("elastic", JobState.STOPPED).checkpoint
     assert mark is not None and mark.step >= 20
     site.start("elastic", shapes[1], 2)

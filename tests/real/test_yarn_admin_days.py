@@ -74,7 +74,7 @@ def its_owners_are_sent_to_another_queue(shop: Shop, job: str) -> Iterator[None]
     try:
         assert not [each for each in shop.cluster.observe().notes if "in queue" in each]
         becomes(shop, job, {"n1": 2, "n2": 2}, 2)
-        shop.cluster.stop(job, 40.0)
+        shop.cluster.stop(job, 120.0)
         shop.cluster.wait(job, JobState.STOPPED)
         patiently(lambda: shop.port.manager.kill(shop.app(job).id, "for another", ADMIN))
         shop.cluster.until("it is gone", lambda: bool(shop.cluster.observe()) and not applications(shop, job))
@@ -155,7 +155,7 @@ def test_what_is_changed_around_a_job_that_runs(shop: Shop, day: str) -> None:
     began_s = time.monotonic()
     with DAYS[day](shop, job):
         goes_on(shop, job)
-        shop.cluster.stop(job, 40.0)
+        shop.cluster.stop(job, 120.0)
         assert shop.cluster.wait(job, JobState.STOPPED).exit_code == 86
     print(f"{day}: {time.monotonic() - began_s:.0f} s")
     assert not shop.port.manager.app(theirs).ended, "a stranger's application was ended"

@@ -119,7 +119,7 @@ def test_orphans_of_a_lost_node_write_nothing_and_end(cluster: Driver, harness: 
     cluster.wait(job, JobState.RUNNING)
     cluster.wait_progress(job, 5)
     wait_for("its trainer ends by itself", lambda: not trains(orphan))
-    port.checkpoint_and_stop(job, 30.0)
+    port.checkpoint_and_stop(job, 120.0)
     stopped = cluster.wait(job, JobState.STOPPED)
     assert stopped.checkpoint is not None
     assert stopped.checkpoint.epoch == 2
@@ -168,7 +168,7 @@ def test_a_refused_flex_that_is_stored_does_no_harm(cluster: Driver, harness: Ya
     cluster.start(job, cluster.one())
     cluster.wait(job, JobState.RUNNING)
     cluster.wait_progress(job)
-    port.checkpoint_and_stop(job, 30.0)
+    port.checkpoint_and_stop(job, 120.0)
     at_rest = cluster.wait(job, JobState.STOPPED)
     record = port.files.record(job)
     port.services.flex(record.service, record.owner, {name: 1 for _, name in record.components[:2]})
@@ -193,7 +193,7 @@ def test_the_older_line_resizes_without_pinning(hadoop_336: PrivateHadoop, tmp_p
         seen = cluster.wait(job, JobState.RUNNING)
         assert sum(seen.allocation.values()) == 2
         cluster.wait_progress(job)
-        harness.port.checkpoint_and_stop(job, 30.0)
+        harness.port.checkpoint_and_stop(job, 120.0)
         assert cluster.wait(job, JobState.STOPPED).exit_code == 86
         first, second = cluster.starts(job)
         assert (first.world, second.world, second.epoch) == (1, 2, 2)

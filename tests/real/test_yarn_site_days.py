@@ -156,7 +156,7 @@ def its_only_application_master_dies(shop: Shop, job: str) -> Iterator[None]:
     lab.start("resourcemanager")
     lab.wait_manager()
     try:
-        shop.cluster.stop(job, 40.0)
+        shop.cluster.stop(job, 120.0)
         shop.cluster.wait(job, JobState.STOPPED)
         patiently(lambda: shop.port.manager.kill(shop.app(job).id, "for another", ADMIN))
         shop.cluster.until("it is gone", lambda: bool(shop.cluster.observe()) and not applications(shop, job))
@@ -187,7 +187,7 @@ def definition_is_taken_away(shop: Shop, job: str) -> Iterator[None]:
     assert hdfs(shop).delete(f"/user/{ANN}/.yarn")
     shop.cluster.wait_progress(job, 5)
     assert shop.cluster.job(job).state is JobState.RUNNING
-    shop.cluster.stop(job, 40.0)
+    shop.cluster.stop(job, 120.0)
     stopped = shop.cluster.wait(job, JobState.STOPPED)
     assert stopped.exit_code == 86
     wait_for("its GPUs are free", lambda: gpus_used(shop) == 0)
@@ -202,7 +202,7 @@ def definition_becomes(data: bytes) -> Callable[[Shop, str], AbstractContextMana
         shop.cluster.wait_progress(job, 5)
         grows(shop, job)
         assert [node.foreign for node in shop.cluster.observe().nodes] == [0, 0, 0], "a node is blamed"
-        shop.cluster.stop(job, 40.0)
+        shop.cluster.stop(job, 120.0)
         shop.cluster.wait(job, JobState.STOPPED, JobState.LOST)
         hdfs(shop).write(path, data)
         yield
@@ -241,7 +241,7 @@ def folders_have_snapshots(shop: Shop, job: str) -> Iterator[None]:
         lab.admin("dfsadmin", "-allowSnapshot", root)
         snapshot(shop, "PUT", root, "CREATESNAPSHOT")
     grows(shop, job)
-    shop.cluster.stop(job, 40.0)
+    shop.cluster.stop(job, 120.0)
     assert shop.cluster.wait(job, JobState.STOPPED).exit_code == 86
     yield
     for root in roots:
@@ -252,7 +252,7 @@ def folders_have_snapshots(shop: Shop, job: str) -> Iterator[None]:
 @contextmanager
 def launch_script_is_taken_away(shop: Shop, job: str) -> Iterator[None]:
     """Its containers come and end at once: that is no node's fault, and costs nobody else a GPU."""
-    shop.cluster.stop(job, 40.0)
+    shop.cluster.stop(job, 120.0)
     shop.cluster.wait(job, JobState.STOPPED)
     patiently(lambda: shop.port.manager.kill(shop.app(job).id, "for another", ADMIN))
     shop.cluster.until("it is gone", lambda: bool(shop.cluster.observe()) and not applications(shop, job))
@@ -287,7 +287,7 @@ def application_master_is_stopped(shop: Shop, job: str) -> Iterator[None]:
         took_s.append(time.monotonic() - began_s)
         time.sleep(1.0)
     assert sum(each > 10.0 for each in took_s) <= 1, took_s
-    shop.cluster.stop(job, 40.0)
+    shop.cluster.stop(job, 120.0)
     assert shop.cluster.wait(job, JobState.STOPPED).exit_code == 86
     wait_for("its GPUs are free", lambda: gpus_used(shop) == 0)
     yield
@@ -317,7 +317,7 @@ def test_what_happens_around_a_job_that_runs(shop: Shop, day: str) -> None:
     running(shop, job)
     with DAYS[day](shop, job):
         goes_on(shop, job)
-        shop.cluster.stop(job, 40.0)
+        shop.cluster.stop(job, 120.0)
         assert shop.cluster.wait(job, JobState.STOPPED).exit_code == 86
     assert not shop.port.manager.app(theirs).ended, "a stranger's application was ended"
     starts, steps = shop.cluster.starts(job), shop.cluster.steps(job)

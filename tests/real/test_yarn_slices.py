@@ -70,7 +70,7 @@ def test_a_job_as_slices_through_its_shapes(harness: YarnHarness) -> None:
     assert dict(cluster.job(job).allocation) == {there: 1}
     cluster.until("one slice is left", lambda: slices(harness) == [f"{there}/1"])
 
-    port.checkpoint_and_stop(job, 30.0)
+    port.checkpoint_and_stop(job, 120.0)
     stopped = cluster.wait(job, JobState.STOPPED)
     assert (stopped.exit_code, slices(harness)) == (86, [])
     starts, steps = cluster.starts(job), cluster.steps(job)

@@ -74,7 +74,7 @@ def test_a_datanode_lost_during_a_checkpoint_costs_nothing(cluster: Driver, harn
     wait_for("HDFS takes files again", lambda: takes_files(hdfs), 180.0)
     cluster.wait_progress(job, 10)
     assert (cluster.job(job).epoch, workers(port, job)) == (1, kept)
-    port.checkpoint_and_stop(job, 40.0)
+    port.checkpoint_and_stop(job, 120.0)
     stopped = cluster.wait(job, JobState.STOPPED)
     assert stopped.exit_code == 86
     assert stopped.checkpoint is not None
@@ -94,7 +94,7 @@ def test_a_full_quota_is_told_and_the_old_checkpoint_kept(cluster: Driver, harne
     cluster.wait_progress(job, 10)  # it trains on
     assert b"could not be written, training goes on" in cluster.log(job)
     kept = [each.name for each in hdfs.entries(folder) if not each.name.startswith(".")]
-    port.checkpoint_and_stop(job, 40.0)
+    port.checkpoint_and_stop(job, 120.0)
     stopped = cluster.wait(job, JobState.STOPPED)
     assert stopped.exit_code == 74
     assert "could not write its checkpoint" in stopped.native
@@ -109,7 +109,7 @@ def test_a_full_quota_is_told_and_the_old_checkpoint_kept(cluster: Driver, harne
     cluster.wait(job, JobState.RUNNING)
     cluster.until("it went on", lambda: [each.step for each in cluster.starts(job)] == [0, stopped.checkpoint.step])
     cluster.until("it went further", lambda: cluster.steps(job)[-1] > reached)
-    port.checkpoint_and_stop(job, 40.0)
+    port.checkpoint_and_stop(job, 120.0)
     again = cluster.wait(job, JobState.STOPPED)
     assert again.exit_code == 86
     assert again.checkpoint is not None
@@ -156,7 +156,7 @@ def test_a_day_without_zookeeper(cluster: Driver, harness: YarnHarness) -> None:
     cluster.until("it grows", lambda: cluster.job(job).epoch == 2)
     cluster.wait(job, JobState.RUNNING)
     cluster.wait_progress(job, 2)
-    port.checkpoint_and_stop(job, 40.0)
+    port.checkpoint_and_stop(job, 120.0)
     stopped = cluster.wait(job, JobState.STOPPED)
     assert stopped.exit_code == 86
     assert once_each(cluster.steps(job))

@@ -97,7 +97,7 @@ def test_another_users_folder_is_refused_to_who_names_it(harness: YarnHarness) -
     port.submit("hers", hers)
     cluster.start("hers", cluster.one())
     cluster.wait_progress("hers", 10)
-    port.checkpoint_and_stop("hers", 30.0)
+    port.checkpoint_and_stop("hers", 120.0)
     assert cluster.wait("hers", JobState.STOPPED).checkpoint is not None
     before = whole.as_user("ann").entries(private)
 
@@ -254,7 +254,7 @@ def test_checkpoints_behind_a_mount_table(
     wait_for("it is seen", lambda: cluster.job("mounted").state is JobState.QUEUED)
     cluster.start("mounted", cluster.spread(1))
     cluster.wait_progress("mounted", 15)
-    port.checkpoint_and_stop("mounted", 30.0)
+    port.checkpoint_and_stop("mounted", 120.0)
     mark = cluster.wait("mounted", JobState.STOPPED).checkpoint
     assert mark is not None
     options = parse_options(harness.options)

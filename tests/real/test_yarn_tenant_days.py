@@ -231,7 +231,7 @@ def test_another_queue_takes_its_share_back(strict: YarnHarness, turn: int) -> N
     cluster.until("it has started", lambda: len(cluster.starts(job)) == 2)
     assert cluster.starts(job)[1].step >= lost.checkpoint.step  # who was left may have written another one
     cluster.wait_progress(job, 5)
-    patiently(lambda: port.checkpoint_and_stop(job, 30.0))
+    patiently(lambda: port.checkpoint_and_stop(job, 120.0))
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
     assert patiently(lambda: containers(port, name, "root")) == theirs, "the plain application was never touched"
     patiently(lambda: port.services.destroy(name, "root"))

@@ -111,7 +111,7 @@ def gpus_used(port: YarnCluster) -> int:
 
 def ends_whole(cluster: Driver, harness: YarnHarness, job: str, starts: list[tuple[int, int]]) -> None:
     """A clean stop; these starts (epoch, world) and no other, and each step once."""
-    cluster.stop(job, 40.0)
+    cluster.stop(job, 120.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
     assert [(start.epoch, start.world) for start in cluster.starts(job)] == starts
     steps = cluster.steps(job)
@@ -229,7 +229,7 @@ def test_a_manager_whose_state_is_gone(cluster: Driver, harness: Impatient) -> N
     cluster.until("its second start", lambda: len(cluster.starts(job)) == 2)
     assert cluster.starts(job)[1].step == lost.checkpoint.step
     wait_for("no GPU is held by nobody", lambda: gpus_used(port) == 1)
-    cluster.stop(job, 40.0)
+    cluster.stop(job, 120.0)
     stopped = cluster.wait(job, JobState.STOPPED)
     assert (stopped.exit_code, stopped.epoch) == (86, 2)
 
