@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
@@ -28,11 +29,12 @@ from policy.text.textform import brief
 log = structlog.get_logger("horae.api")
 
 
-class _Refusal(JSONResponse):
-    """It may quote what was sent, and that may hold halves of characters, which JSON can write and UTF-8 cannot."""
+class Json(JSONResponse):
+    """An answer that is written where it is made: of a large one, in the thread that worked on it, so that nobody else
+    waits. It may quote what was sent, and that may hold halves of characters, which JSON can write and UTF-8 cannot."""
 
     def render(self, content: Any) -> bytes:
-        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=jsonable_encoder)
         return text.encode(errors="backslashreplace")
 
 
@@ -68,28 +70,28 @@ def shown(value: object, most: int = 200) -> Any:
     return text if len(text) <= most else text[:most] + "..."
 
 
-def answer(error: ApiError) -> _Refusal:
+def answer(error: ApiError) -> Json:
     headers = {"Retry-After": str(max(int(error.more["retry_after_s"]), 1))} if "retry_after_s" in error.more else {}
-    return _Refusal(body(error.code, error.message, remedy=error.remedy, **error.more), error.status, headers)
+    return Json(body(error.code, error.message, remedy=error.remedy, **error.more), error.status, headers)
 
 
 def install(app: FastAPI) -> None:
     """Teach `app` to answer every exception in this form."""
 
-    async def known(_: Request, error: Exception) -> _Refusal:
+    async def known(_: Request, error: Exception) -> Json:
         found = as_error(error)
         return _bug(error) if found is None else answer(found)
 
-    async def http(_: Request, error: Exception) -> _Refusal:
+    async def http(_: Request, error: Exception) -> Json:
         status = error.status_code if isinstance(error, HTTPException) else 500
         detail = error.detail if isinstance(error, HTTPException) else str(error)
         code = Code.NOT_FOUND if status in (404, 405) else Code.BAD_INPUT
-        return _Refusal(body(code, str(detail)), status)
+        return Json(body(code, str(detail)), status)
 
-    async def query(_: Request, error: Exception) -> _Refusal:
+    async def query(_: Request, error: Exception) -> Json:
         first: Any = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": (), "msg": str(error)}
         field = ".".join(str(step) for step in first["loc"][1:])
-        return _Refusal(body(Code.BAD_INPUT, first["msg"], field=field, value=shown(first.get("input"))), 422)
+        return Json(body(Code.BAD_INPUT, first["msg"], field=field, value=shown(first.get("input"))), 422)
 
     app.add_exception_handler(RequestValidationError, query)
     for kind in (ApiError, BadInput, NoSuchJob, NotAllowed, PortError):
@@ -107,11 +109,11 @@ async def _last_resort(request: Request, call_next: Callable[[Request], Awaitabl
         return _bug(error)
 
 
-def _bug(error: BaseException) -> _Refusal:
+def _bug(error: BaseException) -> Json:
     number = secrets.token_hex(4)
     log.error("bug in the API", number=number, exc_info=error)
     message = f"a bug in the arbiter, number {number} in its log"
-    return _Refusal(body(Code.BUG, message, remedy="please report it"), 500)
+    return Json(body(Code.BUG, message, remedy="please report it"), 500)
 
 
 class BoundedBody:

@@ -125,7 +125,7 @@ def _signature(verb: ApiVerb, sent: words.Sent | None) -> inspect.Signature:
 
 def _answered(verb: ApiVerb, found: Any) -> Any:
     if verb.returns is Returns.JSON:
-        return {verb.under: found} if verb.under else found
+        return refusals.Json({verb.under: found} if verb.under else found)
     if verb.returns is Returns.BYTES:
         headers = {"X-Next-Offset": str(found.next_offset), "X-End": str(found.eof).lower()}
         return Response(found.data, media_type=verb.returns.value, headers=headers)

@@ -216,6 +216,31 @@ def test_who_asks_much_at_once_keeps_no_thread_from_others(serve: Serve, caller:
     eventually(lambda: book.begun == 0)
 
 
+class Watched(dict[str, Any]):
+    """Plain data that tells in which threads it was read."""
+
+    threads: set[str]
+
+    def items(self) -> Any:
+        self.threads.add(threading.current_thread().name)
+        return super().items()
+
+
+def test_a_large_answer_is_written_in_the_thread_that_made_it(serve: Serve) -> None:
+    """Written in the one that serves everybody, 100,000 events kept all other callers for seconds."""
+    watched = Watched(node="n1")
+    watched.threads = set()
+
+    class Long(Book):
+        def history(self, **asked: Any) -> list[dict[str, Any]]:
+            self.worker = threading.current_thread().name
+            return [{"seq": 1, "job": None, "text": "up", "data": watched}]
+
+    book = Long()
+    assert [each["data"] for each in serve(book).history()] == [{"node": "n1"}]
+    assert watched.threads == {book.worker}
+
+
 def test_turns_go_to_a_user_a_few_at_a_time_and_who_waits_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_WAITING", 3)
 
