@@ -25,7 +25,7 @@ from horae.port import JobId, JobState
 from horae.spec import ENDS_STAY
 from horae.views import apps, larger
 from horae.views.cause import Cause
-from horae.views.rows import state_word
+from horae.views.rows import UNDECIDED, state_word
 from horae.views.sentences import gpus
 from horae.views.size import Seen
 from horae.views.starts import StartEstimate
@@ -47,7 +47,7 @@ class Explanation:
 
     @property
     def headline(self) -> str:
-        first = self.causes[0].text if self.causes else "nothing was decided about it yet"
+        first = self.causes[0].text if self.causes else UNDECIDED
         held = f"holds {larger.gpus(self.gpus)}" if self.gpus else "holds no GPUs"
         return f"job {job_number(self.job)} is {self.state} and {held}: {first}"
 

@@ -17,6 +17,10 @@ from horae.port import JobId, JobState
 from policy.model import Allocation, Gpus, GpuSeconds, GpuType, Seconds
 
 
+#: of a job that the cluster shows, until the next round
+UNDECIDED = "nothing was decided about it yet"
+
+
 @dataclass(frozen=True, slots=True)
 class JobRow:
     """One line of the job table."""
@@ -122,7 +126,10 @@ def why(record: JobRecord, mode: Mode = Mode.ENFORCE) -> str:
         return f"pool {record.pool} is in mode {mode}: nothing is started"
     if not record.shown:
         return "the cluster does not know it yet"
-    return record.native if record.adopted and record.state is JobState.QUEUED else ""
+    waits = record.state is JobState.QUEUED
+    if waits and record.adopted and record.native:
+        return record.native
+    return UNDECIDED if waits and mode.decides and record.reason is None and not record.released else ""
 
 
 def _decided(record: JobRecord, mode: Mode) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from horae import job_number
 from horae.api.privacy import public
 from horae.journal import Kind
+from horae.views.rows import UNDECIDED
 
 Data = Mapping[str, Any]
 
@@ -59,7 +60,7 @@ def own_job(data: Data) -> dict[str, Any]:
     if "causes" in data:
         shown["ahead"] = shown["ahead_jobs"] = []
         shown["causes"] = [_cause(cause) for cause in data["causes"]]
-        first = shown["causes"][0]["text"] if shown["causes"] else "nothing was decided about it yet"
+        first = shown["causes"][0]["text"] if shown["causes"] else UNDECIDED
         held = sum(data.get("allocation", {}).values())
         holds = f"{held} GPU{'' if held == 1 else 's'}" if held else "no GPUs"
         shown["headline"] = f"job {job_number(data['id'])} is {data['state']} and holds {holds}: {first}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from horae import job_number
+from horae.views.rows import UNDECIDED
 from horae.views.sentences import gpus
 
 Data = Mapping[str, Any]
@@ -114,9 +115,9 @@ def job(data: Data) -> dict[str, Any]:
     """One job, and its explanation where `data` holds one."""
     shown = only(data, JOB)
     if "why" in data:
-        shown["why"] = (
-            "" if data.get("ended") else _reason(data.get("code"), sum(data.get("allocation", {}).values()), "")
-        )
+        otherwise = UNDECIDED if data["why"] == UNDECIDED else ""
+        held = sum(data.get("allocation", {}).values())
+        shown["why"] = "" if data.get("ended") else _reason(data.get("code"), held, otherwise)
     if "causes" in data:
         shown["causes"] = causes(data["causes"])
         held = sum(data.get("allocation", {}).values())

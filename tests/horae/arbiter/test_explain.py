@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from horae.api.privacy import public
 from horae.arbiter.observe.log_profiles import LogProfiles
 from horae.config import Mode
 from horae.fake import Delay
@@ -65,6 +66,24 @@ def test_people_are_told_the_clusters_own_numbers(tmp_path: Path) -> None:
     assert "by job 14 big (ann)" in told["size"]
     assert why(site, "14.8f3a").headline.startswith("job 14 is running")
     assert site.core.ledger.for_people("14.8f3a of 14.9, 114.8f3a, 1.5") == "14 of 14.9, 114.8f3a, 1.5"
+
+
+def test_a_job_that_waits_has_a_reason_at_every_moment(tmp_path: Path) -> None:
+    """Between the look that first shows it and the decision about it there was none."""
+    site = Site(tmp_path)
+    site.commands.submit([spec("big", 12, steps=10**5)], ANN)
+    site.run(5)
+    (job,) = site.commands.submit([spec("waits", 12)], BEN)
+    told = [rows.why(site.job(job))]
+    for _ in range(40):
+        site.run(0.25)
+        told.append(rows.why(site.job(job)))
+    assert all(told), told
+    shown = replace(site.job(job), reason=None)
+    assert shown.shown and not shown.allocation
+    assert rows.why(shown) == "nothing was decided about it yet"
+    assert rows.why(shown, Mode.OBSERVE) == "", "nothing will be"
+    assert public.job({"id": job, "why": rows.why(shown), "code": None})["why"] == rows.why(shown)
 
 
 def test_a_hold_a_cancel_and_an_end_are_said(tmp_path: Path) -> None:
