@@ -118,7 +118,7 @@ def profile(
     found = cluster_logs.find(logs, config, book)
     answers, reports = [], []
     for each in found:
-        name, reader, notes = _read(each, book, alone=len(found) == 1)
+        name, reader, notes = _read(each, book, alone=len(found) == 1, waits=each in logs)
         runs = summaries(reader, target)
         answers.append((name, runs))
         reports.append(_told(report(name, reader, runs, notes, points=points), told))
@@ -155,13 +155,16 @@ def _warn(reports: Iterable[Mapping[str, Any]]) -> None:
             screen.note(f"{body['file']}: {warning}")
 
 
-def _read(log: str | cluster_logs.Read, book: RuleBook, *, alone: bool) -> tuple[str, LogReader, list[str]]:
-    """Name, reader, notes. A file that cannot be read is a note, unless it is the only one."""
+def _read(
+    log: str | cluster_logs.Read, book: RuleBook, *, alone: bool, waits: bool
+) -> tuple[str, LogReader, list[str]]:
+    """Name, reader, notes. A file that cannot be read is a note, unless it is the only one. `waits`: a pipe is waited
+    for, since its very name was asked for; what was found in a folder is a stranger's to replace."""
     if isinstance(log, cluster_logs.Read):
         return log.name, log.reader, log.notes
     try:
         with _progress(log) as advance, _patience(log):
-            return log, *log_files.read(log, book, advance)
+            return log, *log_files.read(log, book, advance, waits=waits)
     except OSError as error:
         if alone:
             raise

@@ -127,15 +127,20 @@ def _hidden(path: Path, below: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(below).parts)
 
 
-def read(name: str, book: RuleBook, progress: Callable[[int], None] | None = None) -> tuple[LogReader, list[str]]:
+def read(
+    name: str, book: RuleBook, progress: Callable[[int], None] | None = None, *, waits: bool = True
+) -> tuple[LogReader, list[str]]:
     """Read a whole log, unpacking it by its first bytes. `progress` is told the bytes of the file read since before.
+    `waits`: a pipe is read until its writers have ended; False for a name that somebody else may have put there, which
+    is a file or nothing.
 
-    Returns the reader and what there is to say about the file. Raises OSError where it cannot be opened; where reading
-    fails later, what was read until then counts.
+    Returns the reader and what there is to say about the file. Raises OSError where it cannot be opened, or is no file
+    and is not waited for; where reading fails later, what was read until then counts.
     """
     reader = LogReader(book)
     notes: list[str] = []
-    with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as raw:
+    opener = None if waits else _only_a_file
+    with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb", opener=opener) as raw:
         try:
             head = raw.peek(6) if hasattr(raw, "peek") else b""
         except OSError as error:

@@ -8,12 +8,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from horae.cli import main
+from profiler.runs import log_files
 
 LOG = "".join(f"step {i}/100 loss {1 / i:.4f} 0.5 s/step\n" for i in range(1, 51))
 
@@ -219,3 +223,33 @@ def test_a_pipe_that_nobody_writes_is_waited_for_with_a_word(tmp_path: Path) -> 
     pipe.write_text(LOG)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0 and "50/100" in out, err
+
+
+def write_into(pipe: Path) -> None:
+    with suppress(BrokenPipeError):
+        pipe.write_text(LOG)
+
+
+@pytest.mark.parametrize("asked", ["FOLDER", "FOLDER/*.log"])
+def test_a_name_in_a_folder_that_becomes_a_pipe_is_not_waited_for(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever may write into the folder swaps it between the listing and the opening; the next log is read."""
+    swapped, other = tmp_path / "a.log", tmp_path / "b.log"
+    swapped.write_text(LOG)
+    other.write_text(LOG)
+    find = log_files.find
+
+    def found_and_swapped(names: Iterable[str]) -> list[str]:
+        found = find(names)
+        swapped.unlink()
+        os.mkfifo(swapped)
+        threading.Thread(target=write_into, args=(swapped,), daemon=True).start()
+        return found
+
+    monkeypatch.setattr(log_files, "find", found_and_swapped)
+    main(["profile", "--json", asked.replace("FOLDER", str(tmp_path))])
+    of_pipe, of_file = json.loads(capsys.readouterr().out)
+    assert (of_pipe["file"], of_pipe["runs"]) == (str(swapped), [])
+    assert "it is no file any more" in of_pipe["warnings"][0]
+    assert of_file["runs"][0]["iterations"]["last"] == 50
