@@ -107,6 +107,7 @@ class NodeRow:
     memory: Bytes
     memory_used: Bytes
     features: tuple[str, ...] = ()
+    registered: bool = True  #: whether it has told of itself since slurmctld began; True where that is not said
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ JOB_NAMES = tuple(
 )
 NODE_NAMES = tuple(
     """name configured_gres allocated_gres state total_cpus idle_cpus real_memory allocated_memory active_features
-    partitions""".split()
+    partitions slurm_version""".split()
 )
 
 #: Runs the child's source without the folder that we are in among its modules'. Not by `-P`: its Python may be older.
@@ -85,7 +85,8 @@ class PyslurmClient(OneByOne):
 
     def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
         found = self._listed("reading the jobs", 1, op="jobs", names=JOB_NAMES)
-        wanted, rows = frozenset(partitions), list[JobRow]()
+        wanted = frozenset(partitions)
+        rows = list[JobRow]()
         for values in found:
             try:
                 job = dict(zip(JOB_NAMES, values, strict=True))
@@ -100,7 +101,8 @@ class PyslurmClient(OneByOne):
             self._uncounted = True
             raise CannotSay(_UNCOUNTED)
         found = self._listed("reading the nodes", 2, op="nodes", names=NODE_NAMES)
-        wanted, rows = frozenset(partitions), []
+        wanted = frozenset(partitions)
+        rows = []
         for values in found:
             try:
                 node = dict(zip(NODE_NAMES, values, strict=True))
@@ -233,7 +235,8 @@ def _rows(job: Mapping[str, Any], now_s: float) -> list[JobRow]:
 
 def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> JobRow:
     limit_s = whole(job["time_limit"]) * 60.0 if isinstance(job["time_limit"], int) else None
-    nodes, reason = expand(job["allocated_nodes"]), job["state_reason"]
+    nodes = expand(job["allocated_nodes"])
+    reason = job["state_reason"]
     ended = job["state"] not in {"PENDING", "RUNNING", "CONFIGURING", "SUSPENDED", "SPECIAL_EXIT", "REQUEUE_HOLD"}
     end_s = _time(job["end_time"]) if ended or limit_s is not None else None
     return JobRow(
@@ -284,6 +287,7 @@ def node_row(node: Mapping[str, Any]) -> NodeRow:
         memory=whole(node["real_memory"]) << 20,
         memory_used=whole(node["allocated_memory"]) << 20,
         features=tuple(map(str, node["active_features"] or ("",))),
+        registered=node["slurm_version"] is not None,
     )
 
 

@@ -21,7 +21,8 @@ def jobs(pyslurm: Any, asked: Any) -> list[list[Any]]:
 
 
 def nodes(pyslurm: Any, asked: Any) -> list[list[Any]]:
-    return [[getattr(node, name, None) for name in asked["names"]] for node in pyslurm.Nodes.load().values()]
+    """What this pyslurm does not tell is empty, and None what slurmctld does not know."""
+    return [[getattr(node, name, "") for name in asked["names"]] for node in pyslurm.Nodes.load().values()]
 
 
 def write(pyslurm: Any, asked: Any) -> None:

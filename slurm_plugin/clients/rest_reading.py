@@ -47,7 +47,8 @@ def job_rows(
 
 def _rows(job: Mapping[str, Any], now_s: float) -> Iterator[JobRow]:
     number = int(job["job_id"])
-    array, task = value(job.get("array_job_id")) or 0, value(job.get("array_task_id"))
+    array = value(job.get("array_job_id")) or 0
+    task = value(job.get("array_task_id"))
     tasks = job.get("array_task_string") or ""
     if array and tasks:
         for each in task_numbers(tasks):
@@ -61,7 +62,8 @@ def _rows(job: Mapping[str, Any], now_s: float) -> Iterator[JobRow]:
 def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> JobRow:
     state = job_state(job["job_state"])
     alloc = tres(_raw(job, "tres_alloc_str"))
-    end_s, limit = _time(job.get("end_time")), value(job.get("time_limit"))
+    end_s = _time(job.get("end_time"))
+    limit = value(job.get("time_limit"))
     limit_s = None if limit is None else limit * 60.0
     if limit_s is None and state not in _ENDED:
         end_s = None  # a year ahead: slurmctld's stand-in for no limit
@@ -145,7 +147,8 @@ def node_row(node: Mapping[str, Any]) -> NodeRow:
     flags = [state] if isinstance(state, str) else list(state or ())
     flags += node.get("state_flags") or ()
     words = [str(flag).lower() for flag in flags if flag]
-    cpus, allocated = value(node.get("cpus")) or 0, value(node.get("alloc_cpus")) or 0
+    cpus = value(node.get("cpus")) or 0
+    allocated = value(node.get("alloc_cpus")) or 0
     out = any(word_ in {"down", "drain", "fail", "error", "not_responding"} for word_ in words)
     return NodeRow(
         name=str(node["name"]),
@@ -157,6 +160,7 @@ def node_row(node: Mapping[str, Any]) -> NodeRow:
         memory=(value(node.get("real_memory")) or 0) << 20,
         memory_used=(value(node.get("alloc_memory")) or 0) << 20,
         features=_features(node.get("features")),
+        registered=bool(value(node.get("slurmd_start_time", 1))),
     )
 
 

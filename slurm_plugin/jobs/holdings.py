@@ -92,6 +92,12 @@ def unseen(rows: Sequence[NodeRow], jobs: Mapping[str, JobRow], ours: frozenset[
     return frozenset(held - {row.name for row in rows})
 
 
+def unregistered(rows: Sequence[NodeRow]) -> frozenset[str]:
+    """Nodes that are up and have not told slurmctld of themselves since it began; what sleeps never does."""
+    awake = (row for row in rows if not row.registered and not _ASLEEP.search(row.state))
+    return frozenset(row.name for row in awake if health(row.state) is Health.UP)
+
+
 def out_of_bounds(rows: Sequence[NodeRow], names: frozenset[str]) -> list[NodeRow]:
     """Those of `rows`, as nodes on which nothing more is put."""
     return [replace(row, state=row.state + "+drain") for row in rows if row.name in names]

@@ -80,14 +80,18 @@ class Observer:
         self.node_gpus: dict[str, int] = {}
         self.woke_s: dict[str, float] = {}  #: nodes that were down, and when they were first seen to be back
         self._down: frozenset[str] = frozenset()
+        self.unregistered_s: dict[str, float] = {}  #: nodes of which slurmctld knows nothing yet, since when they are
         self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
         #: that are Slurm's own now, though they wait for us, and why
         self.moved: dict[JobId, tuple[JobRow, str]] = {}
         self._absent = Absent(memories)
         self._arrivals = Arrivals()
-        self._quotas, self._limits_s = Quotas(), -_LIMITS_AGE_S
-        self._throttles, self._throttles_s = dict[str, int | None](), -_ARRAY_AGE_S * _MOST_ARRAYS
-        self.away, self._away_s = tuple[Absence, ...](), -_AWAY_AGE_S  #: what the site has reserved for maintenance
+        self._quotas = Quotas()
+        self._limits_s = -_LIMITS_AGE_S
+        self._throttles = dict[str, int | None]()
+        self._throttles_s = -_ARRAY_AGE_S * _MOST_ARRAYS
+        self.away = tuple[Absence, ...]()  #: what the site has reserved for maintenance
+        self._away_s = -_AWAY_AGE_S
         self._facts: Facts | None = None
         self._facts_s = 0.0
         self._untagged = set[str]()  #: that wait here, and were not held at their submission
@@ -141,13 +145,12 @@ class Observer:
             rows, node_rows = self._read()
         look = Look(self.now_s())
         self._find_moved(rows)
-        before, self.rows = self.rows, rows
+        before = self.rows
+        self.rows = rows
         self._arrivals.look(rows)
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
-        down = frozenset(at.name for at in node_rows if holdings.health(at.state) is Health.DOWN)
-        self.woke_s |= dict.fromkeys(self._down - down, look.now_s)
-        self._down = down
+        down = self._watched(node_rows, look.now_s)
         self.unoffered = {}
         look.notes += [*self._unseen(), *self._bare.values()]
         for job, row in self.rows.items():
@@ -178,6 +181,15 @@ class Observer:
         look.quotas += quotas.of_arrays(self.jobs, self.rows, self._throttled(look)) + self._licences(look)
         look.away = self._maintenance(look)
         return look
+
+    def _watched(self, rows: Sequence[NodeRow], now_s: float) -> frozenset[str]:
+        """The nodes that are down; and what is remembered of those that have just come back or are about to."""
+        down = frozenset(at.name for at in rows if holdings.health(at.state) is Health.DOWN)
+        self.woke_s |= dict.fromkeys(self._down - down, now_s)
+        self._down = down
+        unregistered = holdings.unregistered(rows)
+        self.unregistered_s = {node: self.unregistered_s.get(node, now_s) for node in unregistered}
+        return down
 
     def _taken(
         self, job: JobId, row: JobRow, verdict: state_machine.Judgement, down: Collection[str], look: Look
@@ -210,7 +222,8 @@ class Observer:
             for row in self.rows.values()
             if self._options.hold and row.state == "PENDING" and tag_of(row) is None and requested(row, None)
         }
-        fresh, self._untagged = sorted(waiting - self._untagged, key=numbers), waiting
+        fresh = sorted(waiting - self._untagged, key=numbers)
+        self._untagged = waiting
         if not fresh:
             return []
         more = len(fresh) - 5
@@ -222,7 +235,8 @@ class Observer:
 
     def _maintenance(self, look: Look) -> tuple[Absence, ...]:
         """What the site has reserved for it; that of a while ago where Slurm does not tell. By scontrol alone."""
-        command, now_s = command_of(self._client), time.monotonic()
+        command = command_of(self._client)
+        now_s = time.monotonic()
         if command is not None and now_s - self._away_s >= _AWAY_AGE_S:
             self._away_s = now_s
             try:
@@ -234,7 +248,8 @@ class Observer:
 
     def _limits(self, facts: Facts, look: Look) -> tuple[Quota, ...]:
         """The site's limits on the jobs that are seen; those of a while ago where Slurm does not tell them."""
-        command, now_s = command_of(self._client), time.monotonic()
+        command = command_of(self._client)
+        now_s = time.monotonic()
         if command is not None and self.jobs and now_s - self._limits_s >= _LIMITS_AGE_S:
             self._limits_s = now_s
             try:
@@ -245,7 +260,8 @@ class Observer:
 
     def _throttled(self, look: Look) -> Mapping[str, int | None]:
         """How many tasks of an array may run at a time, where anybody has changed what its user said at submission."""
-        command, now_s = command_of(self._client), time.monotonic()
+        command = command_of(self._client)
+        now_s = time.monotonic()
         arrays = quotas.throttled(self.jobs, self.rows)[:_MOST_ARRAYS]
         if command is not None and now_s - self._throttles_s >= _ARRAY_AGE_S * len(arrays):
             self._throttles_s = now_s
@@ -340,7 +356,8 @@ class Observer:
         those that nodes are asked about; beyond these too many jobs name nodes, each others, to be planned with."""
         fits: dict[object, bool] = {}
         for job, seen in jobs.items():
-            row, spec = self.rows.get(job), seen.spec
+            row = self.rows.get(job)
+            spec = seen.spec
             if row is None or seen.state is not JobState.QUEUED or spec is None or not keeps_shape(row) or not nodes:
                 continue
             what = (spec.shape, spec.gpu_types, spec.gpus.min)
@@ -351,7 +368,8 @@ class Observer:
                 self.moved[job] = row, "fits on no nodes as Horae sees them, and is Slurm's own"
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
-        ours, self._bare = self._options.partitions, {}
+        ours = self._options.partitions
+        self._bare = {}
         others = self._spool.beside() & set(self.facts().partitions) - set(ours) if ours else ()
         rows = self._client.jobs((*ours, *sorted(others)))
         if others:

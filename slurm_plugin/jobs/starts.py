@@ -2,7 +2,8 @@
 
 Never restart on a node of the old shape within the same second: Slurm's credentials and their revocation have
 stamps of one second, and the launch would be refused and the job end FAILED. Such a start waits on a timer. Nor on a
-node that has just come back: an older run of the job may still be being ended there. Such a start is asked for later.
+node that has just come back: an older run of the job may still be being ended there. Such a start is asked for later,
+and so is one on a node that has not registered since slurmctld began: 22.05 after `-R` gives none of its GPUs.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.record import Grant, Memo, Memories
 from slurm_plugin.jobs.specification import keeps_shape, stays
 from slurm_plugin.jobs.waiting import held_by_others, who_holds
-from slurm_plugin.records import JobRow
+from slurm_plugin.records import JobRow, fold
 
 RESTART_GAP_S = 1.0
 #: what slurmd may take, beside KillWait, to end what it should no longer run, and its epilogs
 _ENDS_OLD_S = 5.0
+#: until a node that is up has told slurmctld of itself (some 3 s): one that has not by then is started on all the same
+_REGISTERS_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,8 @@ class Starts:
         self._spool.note_ordered(self._memories.ordered())
         now: list[tuple[JobId, Batch]] = []
         for start in starts:
-            job, due_s = start.known.seen.id, _due_s(start.known.memo, start.grant.nodes)
+            job = start.known.seen.id
+            due_s = _due_s(start.known.memo, start.grant.nodes)
             self.forget(job)
             if due_s > self._observer.now_s():
                 self._later(job, due_s, start.batch)
@@ -105,7 +109,8 @@ class Starts:
     def _ended_there(self, row: JobRow, memo: Memo, nodes: Collection[str]) -> None:
         """Of one whose nodes Slurm chooses it may be any of those that it ran on. Raises TryLater."""
         ran_on = {node for grant in memo.grants if grant.started for node in grant.nodes}
-        met, woke_s = ran_on if keeps_shape(row) else ran_on & set(nodes), self._observer.woke_s
+        met = ran_on if keeps_shape(row) else ran_on & set(nodes)
+        woke_s = self._observer.woke_s
         back = sorted(met & woke_s.keys(), key=lambda node: woke_s[node])
         after_s = (
             self._observer.facts().kill_wait_s + _ENDS_OLD_S + woke_s[back[-1]] - self._observer.now_s()
@@ -117,13 +122,23 @@ class Starts:
                 f"{row.id}: {back[-1]} has just come back, and may still be ending an older run of it", after_s
             )
 
+    def _registered(self, row: JobRow, nodes: Collection[str]) -> None:
+        """Raises TryLater."""
+        since_s = self._observer.unregistered_s
+        now_s = self._observer.now_s()
+        fresh = [node for node in nodes if node in since_s and now_s - since_s[node] < _REGISTERS_S]
+        if fresh:
+            raise TryLater(f"{row.id}: {fold(fresh)} has not registered since slurmctld began", 1.0)
+
     def _fenced(self, start: _Start) -> bool:
         """Whether a restart that nobody granted leaves again: Slurm then holds it, and the job can be moved."""
         return self._observer.holds_exit_code() and not stays(start.known.row)
 
     def _checked(self, known: Known, allocation: Allocation, epoch: int) -> _Start | None:
         """None where nothing is to be done: asked for already, or never possible (which is noted)."""
-        row, seen, memo = known.row, known.seen, known.memo
+        row = known.row
+        seen = known.seen
+        memo = known.memo
         job = seen.id
         if epoch <= seen.epoch:
             return None
@@ -132,6 +147,7 @@ class Starts:
         if held_by_others(row, memo):
             raise TryLater(f"{job}: {who_holds(row)}", 30.0)
         self._ended_there(row, memo, nodes)
+        self._registered(row, nodes)
         last = memo.grant
         if seen.state.holds and not (memo.outstanding and seen.state is JobState.STARTING):
             raise TryLater(f"{job} still holds its GPUs ({seen.native})")
@@ -192,7 +208,8 @@ class Starts:
 
     def _write_deferred(self, deferred: _Deferred) -> None:
         with self._lock:
-            batches, deferred.batches = deferred.batches, {}
+            batches = deferred.batches
+            deferred.batches = {}
             for job in batches:
                 del self._waiting[job]
             withdrawn = [job for job in batches if self._memories.get(job).outstanding is None]
@@ -216,7 +233,8 @@ class Starts:
 
 def _granted(start: _Start) -> Memo:
     """What is to be remembered of its job before the start is sent."""
-    row, memo = start.known.row, start.known.memo
+    row = start.known.row
+    memo = start.known.memo
     stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
     left_min = shapes.left_min(memo)
     if left_min is not None and not keeps_shape(row):

@@ -276,7 +276,8 @@ def _ended_incarnation(row: JobRow, memo: Memo, now_s: float) -> Memo:
 
 def _left_s(row: JobRow, memo: Memo, now_s: float) -> float:
     """When it left its nodes, also while nobody looked: of one that waits again its requeue is its submission."""
-    last, told_s = memo.grant, row.submit_s if row.state in WAITING else row.end_s
+    last = memo.grant
+    told_s = row.submit_s if row.state in WAITING else row.end_s
     if last is None or told_s is None or told_s < (last.began_s or last.at_s):  # that of an earlier start
         return now_s
     return min(told_s, now_s)
@@ -343,7 +344,8 @@ def _granted(
         change = Change(start_now=True, tasks=said_tasks(row))
         step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, change),))
         return JobState.STARTING, memo, (step,), None
-    reason, waited = row.reason or "", now_s - grant.at_s
+    reason = row.reason or ""
+    waited = now_s - grant.at_s
     kind = block_kind(reason)
     decisive = kind in {BlockKind.LIMIT, BlockKind.NODE} and (reason != grant.before or waited > 4.0)
     if not decisive and waited <= options.blocked_after_s:
@@ -369,7 +371,8 @@ def _final(
     if not (ours and young and (grant or counted)) or memo.cancelled:
         return JobState.FAILED, memo, ()
     unrun = row.end_s is not None and row.start_s is not None and row.end_s - row.start_s <= 1.0
-    why, own_accord_s = "", 0.0
+    why = ""
+    own_accord_s = 0.0
     if row.state == "FAILED" and row.exit_code == CHECKPOINTED:
         why = "it checkpointed and left, and was not requeued"
         own_accord_s = 1.5 if CHECKPOINTED in facts.exit_hold else 0.0  # Slurm does it after its epilogs

@@ -52,7 +52,9 @@ class Stops:
         leave: list[_Asked] = []
         later: list[tuple[JobId, Memo]] = []
         for known, grace_s in asked:
-            row, memo, job = known.row, known.memo, known.seen.id
+            row = known.row
+            memo = known.memo
+            job = known.seen.id
             stop = Stop(self._observer.now_s(), grace_s, row.restarts)
             if stays(row) and row.state != "PENDING":  # whoever asks: the signal would end it
                 what = "keeps its own shape" if keeps_shape(row) else "may not be requeued (Requeue=0)"
@@ -122,9 +124,12 @@ class Stops:
         notes: list[tuple[JobId, Memo]] = []
         requests: list[tuple[JobId, int, Stop]] = []
         for each in asked:
-            row, memo, stop = each.row, each.memo, each.memo.stop
+            row = each.row
+            memo = each.memo
+            stop = each.memo.stop
             assert stop is not None
-            job, epoch = port_id(row), memo.epoch_of(row.restarts)
+            job = port_id(row)
+            epoch = memo.epoch_of(row.restarts)
             account = self._spool.account(job, row.uid)
             young = row.start_s is not None and now_s - row.start_s < YOUNG_S
             stop = replace(stop, stay=self._stays(row, awaited))
@@ -175,7 +180,8 @@ class Stops:
 
     def let_go(self, row: JobRow, memo: Memo, now_s: float) -> state_machine.Step | None:
         """The requeue of a job that stays, once its supervisor says that it has checkpointed."""
-        job, epoch = port_id(row), memo.epoch_of(row.restarts)
+        job = port_id(row)
+        epoch = memo.epoch_of(row.restarts)
         account = self._spool.account(job, row.uid)
         if (account.ended, account.exit_code) != (epoch, state_machine.CHECKPOINTED):
             return None

@@ -24,7 +24,7 @@ JOB = dict.fromkeys(JOB_FIELDS, "") | {
 }  # fmt: skip
 _NODES = (
     "NODELIST\x1fGRES\x1fGRES_USED\x1fSTATE\x1fSTATECOMPLETE\x1fCPUS(A/I/O/T)\x1fMEMORY\x1fALLOCMEM\x1fAVAIL_FEATURES"
-    "\x1fAVAIL\x1e\n"
+    "\x1fAVAIL\x1fVERSION\x1e\n"
 )
 _CONFIG = (
     "Configuration data as of 1700000000\nClusterName = lab\nSLURM_VERSION = 24.11.5\nMinJobAge = 300 sec\n"
@@ -95,7 +95,7 @@ class Boundary:
         return "".join(line + "\n" for line in (heading, *rows))
 
     def _sinfo(self) -> str:
-        node = "\x1fgpu:v100:4\x1fgpu:v100:0\x1fidle\x1fidle\x1f0/16/0/16\x1f64000\x1f0\x1fv100\x1fup\x1e\n"
+        node = "\x1fgpu:v100:4\x1fgpu:v100:0\x1fidle\x1fidle\x1f0/16/0/16\x1f64000\x1f0\x1fv100\x1fup\x1f24.11.5\x1e\n"
         return _NODES + "".join(f"n{at}{node}" for at in (1, 2))
 
     def scontrol(self, line: str) -> Completed:

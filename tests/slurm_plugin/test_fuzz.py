@@ -144,7 +144,7 @@ PY_JOB = dict.fromkeys(JOB_NAMES) | {
     "start_time": 5, "end_time": 9, "exit_code": 0, "exit_code_signal": 0, "dependencies": {"afterok": [1, 2]},
     "comment": "horae:min=1,max=8", "admin_comment": "horae=n1,gpus=4", "array_id": 1, "array_tasks_waiting": "1,3-4",
 }  # fmt: skip
-PY_NODE = ["n1", {"gpu:v100": 4}, {"gpu": 2}, "MIXED+DRAIN", 16, 14, 1000, 500, ["v100"], ["dl"]]
+PY_NODE = ["n1", {"gpu:v100": 4}, {"gpu": 2}, "MIXED+DRAIN", 16, 14, 1000, 500, ["v100"], ["dl"], "26.05.5"]
 assert len(PY_NODE) == len(NODE_NAMES)
 
 

@@ -9,7 +9,15 @@ import pytest
 from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import GpuRange, Health, Node, Shape
-from slurm_plugin.jobs.holdings import between_two_reads, could_hold, health, held_gpus, nodes_of, within_nodes
+from slurm_plugin.jobs.holdings import (
+    between_two_reads,
+    could_hold,
+    health,
+    held_gpus,
+    nodes_of,
+    unregistered,
+    within_nodes,
+)  # fmt: skip
 from slurm_plugin.records import NodeRow, gpus_in_use
 from slurm_plugin.records import gpus as gpu_types
 from tests.slurm_plugin.rows import FACTS, GRANT, OWN, ROW, RUNNING
@@ -105,6 +113,13 @@ def test_capacity_that_sleeps_costs_its_waking_and_comes_last() -> None:
     assert [(node.name, node.health, node.wake_s) for node in nodes] == [
         ("n1", Health.UP, 0.0), ("c1", Health.UP, 180.0), ("c2", Health.UP, 180.0),
     ]  # fmt: skip
+
+
+def test_only_a_node_that_is_up_and_awake_has_still_to_register() -> None:
+    """One that sleeps, of a cloud, or that does not exist yet never did."""
+    states = ("idle", "mixed", "idle~+idle+cloud+powered_down", "idle#+powering_up", "down*", "future", "drained")
+    rows = [NodeRow(state, {"v100": 4}, 0, state, 16, 16, 1 << 30, 0, registered=False) for state in states]
+    assert unregistered([*rows, replace(rows[0], name="n1", registered=True)]) == {"idle", "mixed"}
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,19 @@ def test_jobs_and_nodes_are_rows(client: PyslurmClient) -> None:
     assert again["5"] is rows["5"], "what reads the same is the same"
 
 
+@pytest.mark.parametrize(
+    ("told", "registered"), [("", True), ("slurm_version = None", False), ("slurm_version = '25.11.2'", True)]
+)
+def test_who_has_not_registered_has_no_version(tmp_path: Path, told: str, registered: bool) -> None:
+    """A pyslurm that does not tell it changes nothing."""
+    (tmp_path / "pyslurm.py").write_text(FAKE.replace("class Nodes:", f"    {told}\nclass Nodes:"))
+    env = {"PYTHONPATH": str(tmp_path), "SAID": str(tmp_path / "said")}
+    client = PyslurmClient(LocalTransport(env=env), sys.executable, timeout_s=20.0)
+    (node,) = client.nodes(["dl"])
+    client.close()
+    assert node.registered is registered
+
+
 def test_no_module_of_the_folder_that_the_arbiter_is_in_is_run(
     client: PyslurmClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,26 @@ def test_slurmrestd_tells_what_was_done(body: Path) -> None:
     assert_told(by_rest(body)[0])
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_sinfo_tells_who_has_not_registered(release: str) -> None:
+    """Of such a node it has no version."""
+    settings = settings_of((RECORDED / release / "config.txt").read_text())
+    text = whole(RECORDED / release / "sinfo.txt", NODE_FIELDS)
+    without = text.replace(settings["SLURM_VERSION"] + PLAIN.record, "N/A" + PLAIN.record, 1)
+    assert [node.registered for node in node_rows_of(text)] == [True] * 4
+    assert [node.registered for node in node_rows_of(without)] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=str)
+def test_slurmrestd_tells_who_has_not_registered(body: Path) -> None:
+    nodes = json.loads((RECORDED / body).read_text())["nodes"]["nodes"]
+    assert all(node.registered for node in node_rows(nodes, ["dl"])), "where it is not told nothing changes"
+    bare = body.stem == "rest-v0.0.38"
+    for node, at_s in zip(nodes, (0, 1_795_707_000, 1_795_707_000, 1_795_707_000), strict=True):
+        node["slurmd_start_time"] = at_s if bare else {"set": True, "infinite": False, "number": at_s}
+    assert [node.registered for node in node_rows(nodes, ["dl"])] == [False, True, True, True]
+
+
 def assert_told(rows: list[JobRow]) -> None:
     named = {row.name: row for row in rows}
     for name, facts in FACTS.items():

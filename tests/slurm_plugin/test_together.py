@@ -44,6 +44,7 @@ class Slurm(Scripted):
         }
         self.before: Callable[[str], None] = lambda what: None
         self.down: set[str] = set()
+        self.silent: set[str] = set()  #: nodes that have not registered since this slurmctld began
 
     def facts(self) -> Facts:
         return FACTS
@@ -53,10 +54,11 @@ class Slurm(Scripted):
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
         names = [f"n{at}" for at in range(1, 5)]
-        return [
+        rows = [
             NodeRow(name, {"v100": 4}, 0, "down*" if name in self.down else "idle", 16, 16, 1 << 36, 0)
             for name in names
         ]
+        return [replace(row, registered=row.name not in self.silent) for row in rows]
 
     def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
         self.before("write")
@@ -313,6 +315,31 @@ def test_a_node_that_has_just_come_back_may_still_be_ending_an_older_run(site: S
         assert isinstance(error, TryLater)
         assert "n1 has just come back" in error.text
         assert FACTS.kill_wait_s < error.retry_after_s < FACTS.kill_wait_s + 6.0
+
+
+def test_a_node_that_slurmctld_knows_nothing_of_yet_is_started_on_when_it_has_registered(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """22.05 after `slurmctld -R`: a job there has none of its GPUs, no step of it begins, and it starts in vain."""
+    first, second, third = site.jobs
+    site.slurm.run("3")
+    before = attend(site.port)
+    site.slurm.silent = {"n1", "n2"}
+    after = attend(site.port)
+    assert after.nodes == before.nodes, "they are up, and nobody's share changes for it"
+    assert [(job.state, job.allocation) for job in after.jobs] == [(job.state, job.allocation) for job in before.jobs]
+    errors = site.port.start_many([(first, {"n1": 1}, 1), (second, {"n3": 1}, 1)])
+    assert list(errors) == [first]
+    assert isinstance(errors[first], TryLater)
+    assert "n1 has not registered" in errors[first].text
+    assert site.slurm.said[-2:] == ["update 2", "release 2"]
+    site.slurm.silent = {"n2"}
+    attend(site.port)
+    assert site.port.start_many([(first, {"n1": 1}, 1)]) == {}
+    assert site.port.start_many([(second, {"n2": 1}, 2)]).keys() == {second}
+    monkeypatch.setattr(starts, "_REGISTERS_S", 0.0)
+    assert site.port.start_many([(second, {"n2": 1}, 2)]) == {}, "nor is it waited for without end"
+    assert [job.state for job in attend(site.port).jobs if job.id == third] == [JobState.RUNNING]
 
 
 def test_on_other_nodes_they_start_at_once_and_a_start_that_waits_is_taken_back(
