@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -205,6 +206,16 @@ class TryLater(PortError):
 def backoff_s(times: int, first_s: Seconds, longest_s: Seconds) -> Seconds:
     """Seconds until the next try: `first_s` after 0 `times`, then twice as long each time, up to `longest_s`."""
     return min(first_s * 2.0 ** min(times, 60), longest_s)
+
+
+def date_and_time(wall_s: Seconds) -> str:
+    """A moment in seconds since 1970 as sentences tell it, `2026-11-27 14:30 +0100`; the seconds themselves where no
+    calendar goes so far."""
+    try:
+        at = datetime.fromtimestamp(wall_s).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{wall_s:.0f} s since 1970"
+    return at.strftime("%Y-%m-%d %H:%M %z")
 
 
 class Never(PortError):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from horae.arbiter.standing import movable
 from horae.journal.ledger import JobRecord
+from horae.port import date_and_time
 from horae.views.cause import Cause
 from policy.model import Away, Code, NodeName, Seconds
 
@@ -32,8 +32,8 @@ def causes(
 def _cause(record: JobRecord, time: Away, nodes: list[NodeName], now_s: Seconds, ahead_s: Seconds) -> Cause:
     which = ", ".join(nodes[:_NAMED]) + (f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else "")
     why = f"{time.name}: {time.reason}" if time.reason else time.name
-    text = f"{which} {'is' if len(nodes) == 1 else 'are'} away from {_clock(time.from_s + ahead_s)} "
-    text += f"to {_clock(time.to_s + ahead_s)} ({why})"
+    text = f"{which} {'is' if len(nodes) == 1 else 'are'} away from {date_and_time(time.from_s + ahead_s)} "
+    text += f"to {date_and_time(time.to_s + ahead_s)} ({why})"
     numbers = {"away": time.name, "from_s": time.from_s + ahead_s, "to_s": time.to_s + ahead_s}
     if not record.allocation:
         late = movable(record) or time.leave_s <= now_s
@@ -41,12 +41,9 @@ def _cause(record: JobRecord, time: Away, nodes: list[NodeName], now_s: Seconds,
             "away", text, numbers, "its end" + ("" if late else ", or a time limit that is over before it begins")
         )
     if movable(record):
-        return Cause("away", f"{text}; it checkpoints and leaves from {_clock(time.leave_s + ahead_s)} on", numbers)
+        leaves = date_and_time(time.leave_s + ahead_s)
+        return Cause("away", f"{text}; it checkpoints and leaves from {leaves} on", numbers)
     left_s = record.time_left_at(now_s)
     if left_s is not None and now_s + left_s <= time.from_s:
         return Cause("away", f"{text}; its time limit ends before", numbers)
     return Cause("away", f"{text}; it cannot be stopped and resumed, and may still run then", numbers)
-
-
-def _clock(wall_s: Seconds) -> str:
-    return datetime.fromtimestamp(wall_s).astimezone().strftime("%Y-%m-%d %H:%M %z")

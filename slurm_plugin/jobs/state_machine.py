@@ -29,7 +29,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from horae.port import Blocked, BlockKind, JobState, ObservedJob
+from horae.port import Blocked, BlockKind, JobState, ObservedJob, date_and_time
 from horae.untrusted import printable
 from policy.model import Allocation, BadInput
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
@@ -166,7 +166,7 @@ def _not_yet(row: JobRow, memo: Memo, now_s: float) -> str:
     if row.dependency is not None:
         return f"waits for its dependency {printable(row.dependency)}"  # it may name thousands
     begin_s = begins_s(row, now_s, memo.grant)
-    return "" if begin_s is None else f"is not to begin before {begin_s:.0f}"
+    return "" if begin_s is None else f"is not to begin before {date_and_time(begin_s)}"
 
 
 def _aside(blocked: Blocked | None, why: str) -> Blocked:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from horae.port import BlockKind, JobState
+from horae.port import BlockKind, JobState, date_and_time
 from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
@@ -400,6 +401,21 @@ def test_what_is_said_of_a_granted_job_is_not_undone(
         assert verdict.job.blocked.kind is BlockKind.ASIDE
         assert told in verdict.job.blocked.text
     assert held_by_others(replace(ROW, **{**row, **FREE, **said}), told_now.memo) == ("release" in told)
+
+
+def test_a_begin_time_is_told_as_a_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or as seconds where no calendar goes so far."""
+    put_off = {**FREE, "reason": "BeginTime", "eligible_s": NOW + HOUR}
+    granted = look(Memo("7.abc", (GRANT,), state="starting"), **FREE)
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "UTC-4")
+        time.tzset()
+        verdict = look(granted.memo, **put_off)
+    time.tzset()
+    assert verdict.job is not None
+    assert verdict.job.blocked is not None
+    assert verdict.job.blocked.text == "is not to begin before 1970-01-12 18:46 +0400"
+    assert date_and_time(4e17) == "400000000000000000 s since 1970"
 
 
 @pytest.mark.parametrize(("row", "memo"), GRANTED)
