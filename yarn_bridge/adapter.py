@@ -38,7 +38,7 @@ from yarn_bridge.clients.settings import setting_of
 from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, given
-from yarn_bridge.jobs.state_machine import Action, Verb
+from yarn_bridge.jobs.state_machine import Action, Verb, astray
 from yarn_bridge.jobs.store import JobFiles, Seen
 from yarn_bridge.options import BY_QUEUE, SERVICES, Options
 from yarn_bridge.verbs.executor import JobExecutor
@@ -192,17 +192,32 @@ class YarnCluster:
         if why := self._too_large(spec):
             raise FixConfiguration(f"{job}: {why}", _LARGER)
 
+    def _check_partitions(self, seen: Seen, allocation: Allocation) -> None:
+        """Quotas know of no nodes: a job's own queue may not be let into a partition where ours is. Raises
+        FixConfiguration."""
+        asked = self._executor.by_service.partitions
+        mine = {node: asked[node] for node in allocation if node in asked}
+        if why := self._observer.limits.keeps_out(shapes.queue_of(seen.spec, self._options), mine):
+            remedy = "name the partition in the queue's accessible-node-labels"
+            raise FixConfiguration(f"{seen.record.job}: {why}", remedy)
+
     def _check_queue_takes(self, seen: Seen, allocation: Allocation) -> None:
         """A job whose next shape needs another application is not stopped for it where its queue takes none. Raises
         FixConfiguration."""
         record = seen.record
-        if record.runtime == SERVICES and shapes.covers(record.components, allocation):
-            return
         queue = shapes.queue_of(seen.spec, self._options)
         state = self._observer.limits.state(queue)
-        if state != RUNS:
+        if state != RUNS and not self._keeps_its_service(record, allocation):
             text = f"{record.job}: queue {queue} is {state} and takes no new application"
             raise FixConfiguration(text, f"set the queue's state to {RUNS}")
+
+    def _keeps_its_service(self, record: Record, allocation: Allocation) -> bool:
+        """Whether its workers get to these nodes as its service is. Raises PortError where nobody tells."""
+        if record.runtime != SERVICES or not shapes.covers(record.components, allocation):
+            return False
+        service = self._executor.read(record)
+        partitions = self._executor.by_service.partitions
+        return service is not None and not astray(record, allocation, service, partitions)
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         with self._lock:
@@ -218,6 +233,7 @@ class YarnCluster:
                 raise Never(f"{job} has ended: {record.outcome}")
             self._check_size(job, seen.spec)
             self._observer.check(allocation, {})
+            self._check_partitions(seen, allocation)
             if any(gpus % record.each for gpus in allocation.values()):
                 raise Never(
                     f"{job}: each of its workers has {record.each} GPUs; {dict(allocation)} is no multiple of it"
@@ -241,6 +257,7 @@ class YarnCluster:
             self._check_size(job, seen.spec)
             self._check_queue_takes(seen, allocation)
             self._observer.check(allocation, record.placed)
+            self._check_partitions(seen, allocation)
             shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
             self._steps.ask(seen, seen.spec.grace_s, (epoch, shape))
 

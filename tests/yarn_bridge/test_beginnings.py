@@ -102,6 +102,59 @@ def test_nobody_is_stopped_for_a_shape_that_needs_an_application_which_his_queue
     assert attend(served.port).jobs[0].state is JobState.STOPPING, "its service does that"
 
 
+def drained(site: Site) -> None:
+    """Its queue refuses every new application from now on."""
+    site.yarn.tree = tree(state="DRAINING")
+    site.yarn.refuse = FixConfiguration("queue root.default is DRAINING", "set it to RUNNING")
+    site.now_s += 21.0
+    attend(site.port)
+
+
+def test_in_a_queue_that_drains_a_job_is_resized_in_the_service_that_it_has_of_whatever_age() -> None:
+    """Its next service would have been refused: it had left its GPUs, and came to none again."""
+    site = Site(token_life_s=1000.0)
+    names = site.running({"n1": 2})
+    site.now_s += 500.0
+    drained(site)
+    site.port.reshape("job", {"n1": 1}, 2)
+    site.acknowledge(names, 1, "stopped", 86, 1.0)
+    site.look()
+    site.register()
+    assert (site.look().state, site.calls["create"]) == (JobState.RUNNING, 1)
+
+
+def test_in_a_queue_that_drains_a_suspended_job_keeps_the_service_that_it_can_still_train_in() -> None:
+    site = Site(token_life_s=1000.0)
+    names = site.running({"n1": 2})
+    site.now_s += 500.0
+    drained(site)
+    site.port.checkpoint_and_stop("job", 5.0)
+    site.acknowledge(names, 1, "stopped", 86, 1.0)
+    assert (site.look().state, len(site.yarn.services)) == (JobState.STOPPED, 1)
+    site.port.start("job", {"n1": 2}, 2)
+    site.look()
+    names = site.register()
+    assert site.look().state is JobState.RUNNING
+    site.port.checkpoint_and_stop("job", 5.0)
+    site.acknowledge(names, 2, "stopped", 86, 1.0)
+    assert (site.look().state, len(site.yarn.services)) == (JobState.STOPPED, 1)
+    site.now_s += 200.0
+    assert (site.look().state, site.yarn.services) == (JobState.STOPPED, {}), "too old to train in"
+
+
+def test_a_job_is_not_stopped_for_a_node_of_another_partition_where_its_queue_takes_no_new_service() -> None:
+    site = Site()
+    site.running({"n1": 1})
+    drained(site)
+    site.yarn.labels = {"n2": ("gpu",)}
+    site.yarn.tree = tree(state="DRAINING", nodeLabels=["gpu"])
+    site.now_s += 21.0
+    attend(site.port)
+    with pytest.raises(FixConfiguration, match="DRAINING and takes no new application"):
+        site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
+    assert site.look().state is JobState.RUNNING
+
+
 def test_cores_are_a_limit_as_memory_is() -> None:
     assert [each.jobs for each in told(tree(usage={"amLimit": masters(131072, 3)}))] == [1]
 

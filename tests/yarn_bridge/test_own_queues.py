@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.port import attend
+from horae.port import FixConfiguration, attend
 from policy.model import Quota
 from tests.yarn_bridge.memory_site import SPEC, Site
-from tests.yarn_bridge.queue_trees import queue, scheduler
+from tests.yarn_bridge.queue_trees import gpus, queue, scheduler
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, queues
 from yarn_bridge.jobs.room import Held, Holding, own_queues
 
@@ -110,12 +111,56 @@ def test_what_one_user_may_hold_of_it_is_his_limit_alone() -> None:
     assert told(site) == {}, "a queue that is guaranteed nothing limits no user by it"
 
 
-def test_a_queue_with_shares_of_several_partitions_is_not_counted() -> None:
-    ads = queue("ads", 50, most=3)
-    ads["capacities"]["queueCapacitiesByPartition"].append({"partitionName": "gpu"})
-    site = site_of(scheduler(queue("default", 50), ads))
+def labelled(*nodes: str, gpu: int = 2, **ads: Any) -> Site:
+    """A shop's queue with `gpu` GPUs of 16 in the partition of these nodes, where Horae's is let in."""
+    shop = queue("ads", 50, **ads)
+    share = {"partitionName": "gpu", "effectiveMaxResource": gpus(gpu), "effectiveMinResource": gpus(1)}
+    shop["capacities"]["queueCapacitiesByPartition"].append(share)
+    shop["resources"]["resourceUsagesByPartition"].append({"partitionName": "gpu", "used": gpus(1)})
+    site = site_of(scheduler(queue("default", 50, nodeLabels=["gpu"]), shop))
+    site.yarn.labels = dict.fromkeys(nodes, ("gpu",))
+    return site
+
+
+def test_a_share_of_the_partition_that_all_gpus_are_in_is_a_limit() -> None:
+    site = labelled("n1", "n2", nodeLabels=["gpu"], most=3)
     handed_in(site, "job", "ads")
-    assert told(site) == {}
+    assert told(site) == {"queue root.ads may hold 2 GPUs at most in partition gpu": (("job",), 1)}, "others use one"
+
+
+def test_where_a_job_may_come_to_several_partitions_the_share_of_each_binds_it() -> None:
+    site = labelled("n2", nodeLabels=["gpu"], most=3, userLimitFactor=1, least=2)
+    handed_in(site, "job", "ads")
+    found = {name: told for name, told in told(site).items() if "GPUs" in name}
+    assert found == {
+        "queue root.ads may hold 3 GPUs at most": (("job",), 3),
+        "horae may hold 2 GPUs at most in queue root.ads": (("job",), 2),
+        "queue root.ads may hold 2 GPUs at most in partition gpu": (("job",), 1),
+        "horae may hold 1 GPUs at most in queue root.ads, partition gpu": (("job",), 1),
+    }
+
+
+def test_what_our_jobs_hold_of_a_partition_is_not_taken_for_somebody_elses() -> None:
+    site = labelled("n2", nodeLabels=["gpu"], gpu=4, most=3)
+    handed_in(site, "job", "ads")
+    site.port.start("job", {"n2": 1}, 1)
+    site.now_s += 21.0
+    limits = {name: most for name, (_, most) in told(site).items()}
+    assert limits == {
+        "queue root.ads may hold 3 GPUs at most": 3,
+        "queue root.ads may hold 4 GPUs at most in partition gpu": 4,
+    }
+
+
+def test_a_job_does_not_begin_on_nodes_of_a_partition_that_its_queue_is_not_let_into() -> None:
+    site = labelled("n2", gpu=0, most=3)
+    handed_in(site, "job", "ads")
+    assert told(site) == {"queue root.ads may hold 3 GPUs at most": (("job",), 3)}
+    with pytest.raises(FixConfiguration, match=r"queue root\.ads is not let into partition gpu, where n2 is"):
+        site.port.start("job", {"n1": 1, "n2": 1}, 1)
+    assert not site.yarn.bodies
+    site.port.start("job", {"n1": 1}, 1)
+    assert site.yarn.bodies
 
 
 def test_a_queue_of_a_jobs_own_that_drains_lets_it_not_begin() -> None:
@@ -137,7 +182,7 @@ def test_what_fits_is_never_refused_and_of_one_size_nothing_else_is_let(
 ) -> None:
     info = queues(tree(bulk={"memory-mb": most}))
     jobs = {f"j{at}": Holding("ann", "ann", ADS, 0, {GPUS: 1, MEMORY: size, CORES: 0}) for at, size in enumerate(sizes)}
-    found = own_queues(info, jobs, tuple(jobs.values()), frozenset(), {})
+    found = own_queues(info, jobs, tuple(jobs.values()), frozenset(), {}, {"": ["n1"]})
     gpus = dict(zip(jobs, held, strict=False))
     fits = sum(gpus[job] * each.size[MEMORY] for job, each in jobs.items()) <= most
     let = all(sum(gpus[job] for job in quota.whom) <= (quota.gpus or 0) for quota in found)

@@ -64,6 +64,11 @@ class NodeReport:
     #: too that are given back and have not ended there yet
 
     @property
+    def label(self) -> str:
+        """Of its partition; "" for the default one."""
+        return self.labels[0] if self.labels else ""
+
+    @property
     def gpu_type(self) -> str:
         """As the resource's name says it; "" where it does not."""
         return type_of(self.gpu_name)

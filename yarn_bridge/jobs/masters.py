@@ -41,7 +41,7 @@ class MasterRoom:
         self, nodes: tuple[Node, ...], reports: Sequence[NodeReport], master: Held, labels: Collection[str]
     ) -> None:
         """`nodes`: those with GPUs, as there is room in them for us; `labels`: of the partitions that masters go to."""
-        inside = [each for each in reports if (each.labels[0] if each.labels else "") in labels]
+        inside = [each for each in reports if each.label in labels]
         self._nodes, self._where = nodes, {each.host for each in inside if each.gpus}
         self._elsewhere = any(
             each.state == "RUNNING"

@@ -19,6 +19,8 @@ class Reach:
     of: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: labelled nodes -> their partition
     asked: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: node -> partition that its workers must ask for
     out: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: nodes where no worker gets to -> why
+    #: by label, the nodes of partitions where workers get to; no queue's share binds who borrows of one that is lent
+    binds: Mapping[str, frozenset[str]] = field(default_factory=lambda: EMPTY)
 
 
 def reach(
@@ -31,7 +33,8 @@ def reach(
     for report in reports:
         if not report.gpus:
             continue
-        host, label = report.host, report.labels[0] if report.labels else ""
+        host = report.host
+        label = report.label
         if label:
             of[host] = label
         if named and report.attributes.get(named) != host:
@@ -42,11 +45,39 @@ def reach(
             elif not _gets_to(leaf, label, exclusive):
                 where = f"partition {label}" if label else "the default partition"
                 out[host] = f"it is in {where}, where workers of {leaf.path} do not get to"
-    return Reach(of, {host: label for host, label in asked.items() if host not in out}, out)
+    inside = {host: label for host, label in asked.items() if host not in out}
+    homes = {leaf.label for leaf in leaves}
+    return Reach(of, inside, out, _binding(reports, of, inside, out, homes))
+
+
+def _binding(
+    reports: Sequence[NodeReport],
+    of: Mapping[str, str],
+    inside: Mapping[str, str],
+    out: Collection[str],
+    homes: Collection[str],
+) -> dict[str, frozenset[str]]:
+    """As `Reach.binds`. `homes`: labels of the partitions of who asks for none; none: nobody could tell yet."""
+    homes = homes or {""}
+    found: dict[str, set[str]] = {}
+    reached = set(inside.values())
+    for report in reports:
+        if not report.gpus:
+            continue
+        label = of.get(report.host, "")
+        found.setdefault(label, set()).add(report.host)
+        if label in homes and report.host not in out:
+            reached.add(label)
+    return {label: frozenset(found[label]) for label in reached}
 
 
 def _lets_in(leaf: Queue, label: str, asks: bool) -> bool:
-    return asks and ("*" in leaf.labels or label in leaf.labels)
+    return asks and lets_in(leaf, label)
+
+
+def lets_in(leaf: Queue, label: str) -> bool:
+    """Whether who asks for this partition gets there."""
+    return "*" in leaf.labels or label in leaf.labels
 
 
 def _gets_to(leaf: Queue, label: str, exclusive: Collection[str]) -> bool:

@@ -14,6 +14,7 @@ from policy.model import EMPTY, BadInput, Gpus, JobName, Quota
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, RUNS, Amounts, Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs.masters import Beginner, quotas
+from yarn_bridge.jobs.partitions import Reach, lets_in
 from yarn_bridge.jobs.record import Record
 from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, caps, ceilings, held_by, own_queues
 from yarn_bridge.jobs.shapes import queue_of, same_queue
@@ -119,14 +120,36 @@ class QueueLimits:
         return quotas(self._queues, beginners, {MEMORY: self.master.memory_mib, CORES: self.master.cpus}, since)
 
     def own_queues(
-        self, jobs: Sequence[JobName], held: Sequence[Holding], beginners: Sequence[Beginner]
+        self, jobs: Sequence[JobName], held: Sequence[Holding], beginners: Sequence[Beginner], got: Reach
     ) -> tuple[Quota, ...]:
-        """Of jobs that are in other queues than ours: what their queues let them hold. `held`: by each job, now."""
+        """Of jobs that are in other queues than ours: what their queues let them hold. `held`: by each job, now; `got`:
+        where workers get to."""
         if self._queues is None or self._options.tenants == BY_QUEUE:
             return ()
         away = {job: each for job, each in zip(jobs, held, strict=True) if not self._is_ours(each.queue)}
         master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
-        return own_queues(self._queues, away, self._held, {each.job for each in beginners}, master)
+        return own_queues(
+            self._queues,
+            away,
+            self._held,
+            {each.job for each in beginners},
+            master,
+            got.binds,
+        )
+
+    def keeps_out(self, queue: str, asked: Mapping[str, str]) -> str:
+        """Why workers of this leaf queue do not get to these nodes; "" where they do, or nobody tells. `asked`: node ->
+        partition that they would ask for."""
+        if self._queues is None:
+            return ""
+        try:
+            leaf = self._queues.find(queue)
+        except BadInput:
+            return ""
+        for node, label in asked.items():
+            if label != leaf.label and not lets_in(leaf, label):
+                return f"queue {leaf.path} is not let into partition {label}, where {node} is"
+        return ""
 
     def state(self, queue: str) -> str:
         """Of this leaf queue: it takes applications while it is `RUNS`, as one does that nobody tells of."""

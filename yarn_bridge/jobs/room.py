@@ -16,6 +16,7 @@ from horae.port import JobId, backoff_s
 from horae.spec import JobSpec
 from policy.model import EMPTY, BadInput, Gpus, Health, JobName, Node, Quota
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, Amounts, Queue, Queues
+from yarn_bridge.jobs.partitions import lets_in
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.shapes import queue_of, tag_of, worker_size
 from yarn_bridge.options import BY_QUEUE, Options
@@ -91,15 +92,19 @@ def ceilings(queues: Queues, name: str, ours: Amounts, label: str = "") -> dict[
     """By resource: of a queue and all above it, in the partition of this label; what others use there is not ours to
     use. What has no limit of theirs is left out."""
     found: dict[str, Ceiling] = {}
-    where = f" in partition {label}" if label else ""
     for queue in queues.above(queues.find(name).path):
         for what, most in queue.limits.get(label, EMPTY).items():
             others = max(queue.usage.get(label, EMPTY).get(what, 0) - ours.get(what, 0), 0)
             left = max(most - others, 0)
             if what not in found or left < found[what].most:
                 beside = f", and others use {others} of them" if others else ""
-                found[what] = Ceiling(left, f"queue {queue.path} may hold {most} {WORDS[what]} at most{where}{beside}")
+                found[what] = Ceiling(left, f"{_share(queue, label, what)}{beside}")
     return found
+
+
+def _share(queue: Queue, label: str, what: str) -> str:
+    where = f" in partition {label}" if label else ""
+    return f"queue {queue.path} may hold {queue.limits[label][what]} {WORDS[what]} at most{where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,11 @@ class Holding:
     queue: str
     gpus: Gpus
     size: Amounts = field(default_factory=lambda: _ONE)  #: of each GPU with its memory and cores; {}: it holds no more
+    at: Mapping[str, Gpus] = field(default_factory=lambda: EMPTY)  #: of them, by node
+
+    def on(self, nodes: Collection[str]) -> Holding:
+        """What of it is on these nodes."""
+        return replace(self, gpus=sum(gpus for node, gpus in self.at.items() if node in nodes))
 
 
 def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib: int = 0) -> tuple[Holding, ...]:
@@ -122,6 +132,7 @@ def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib
             queue_of(spec, options),
             0 if record.phase is Phase.IDLE else sum(record.claims.values()),
             {} if record.outcome.ended and record.phase is Phase.IDLE else _size(record, spec, options, least_mib),
+            EMPTY if record.phase is Phase.IDLE else record.claims,
         )
         for record, spec in jobs
     )
@@ -166,11 +177,11 @@ def _of_users(leaf: Queue, mine: Sequence[Holding]) -> list[Gpus]:
     return [sum(min(each) for each in found)] if found and all(found) else []
 
 
-def _left(queue: Queue, held: Sequence[Holding]) -> Amounts:
-    """What our jobs below it may hold, by its own limits alone."""
+def _left(queue: Queue, held: Sequence[Holding], label: str = "") -> Amounts:
+    """What our jobs below it may hold, by its own limits alone, in the partition of this label."""
     there = [each for each in held if _is_below(each, queue)]
-    limits = queue.limits.get("", EMPTY)
-    used = queue.usage.get("", EMPTY)
+    limits = queue.limits.get(label, EMPTY)
+    used = queue.usage.get(label, EMPTY)
     ours = {what: sum(each.gpus * each.size.get(what, 0) for each in there) for what in limits}
     return {what: most - max(used.get(what, 0) - ours[what], 0) for what, most in limits.items()}
 
@@ -181,28 +192,53 @@ def own_queues(
     held: Sequence[Holding],
     begin: AbstractSet[JobName],
     master: Amounts,
+    partitions: Mapping[str, Collection[str]],
 ) -> tuple[Quota, ...]:
     """What these jobs may hold by the limits of the queues that they name, and of those above, and by those of one
     user. Nothing is taken by it from who holds more.
 
-    A queue with shares of several partitions is left out, since each job may be in any. `held`: by all our jobs, when
-    the queues were asked; `begin`: jobs that are to have an application `master` beside their workers.
+    Any of them may come to any partition, so that the limit in each binds all that they hold: exact where workers get
+    to one, and less than there is where they get to several. `held`: by all our jobs, when the queues were asked;
+    `begin`: jobs that are to have an application `master` beside their workers; `partitions`: of those whose limits
+    bind workers, the nodes.
     """
     known = [_placed(queues, each) for each in held]
     placed = {job: _placed(queues, each) for job, each in jobs.items()}
     found = list[Quota]()
-    for queue in queues.root.walk():
-        below = {job: each for job, each in placed.items() if _is_below(each, queue)}
-        if not below or not queue.limits.keys() <= {""}:
-            continue
-        first = int(not begin.isdisjoint(below))
-        for what, left in _left(queue, known).items():
-            stated = queue.limits[""][what]
-            text = f"queue {queue.path} may hold {stated} {WORDS[what]} at most"
-            most = left - first * master.get(what, 0)
-            found += _within(text, what, most, below)
-        found += _users(queue, below, begin, master)
+    for label, nodes in sorted(partitions.items()):
+        there = [each.on(nodes) for each in known]
+        first = _begin_in(queues, label, placed, begin)
+        for queue in queues.root.walk():
+            below = {job: each for job, each in placed.items() if _is_below(each, queue)}
+            if not below or _is_out(queue, label):
+                continue
+            left = dict(_left(queue, there, label))
+            if not first.isdisjoint(below):
+                left = {what: most - master.get(what, 0) for what, most in left.items()}
+            for what, most in left.items():
+                found += _within(_share(queue, label, what), what, most, below)
+            at_home = queue.label == label
+            found += _users(queue, label, below, begin, master if at_home else EMPTY)
     return tuple(found)
+
+
+def _is_out(queue: Queue, label: str) -> bool:
+    """Whether jobs in it are started nowhere in this partition, so that its share there, of nothing, binds nobody. (Of
+    the root no labels are told.)"""
+    if label in ("", queue.label) or queue.path == "root":
+        return False
+    return not lets_in(queue, label)
+
+
+def _begin_in(
+    queues: Queues,
+    label: str,
+    jobs: Mapping[JobName, Holding],
+    begin: AbstractSet[JobName],
+) -> set[JobName]:
+    """Those of these jobs whose application masters come to this partition: their queues' default one."""
+    homes = {leaf.path: leaf.label for leaf in queues.root.leaves()}
+    return {job for job, each in jobs.items() if job in begin and homes.get(each.queue, "") == label}
 
 
 def _placed(queues: Queues, holding: Holding) -> Holding:
@@ -219,19 +255,23 @@ def _is_below(holding: Holding, queue: Queue) -> bool:
 
 def _users(
     queue: Queue,
+    label: str,
     jobs: Mapping[JobName, Holding],
     begin: AbstractSet[JobName],
     master: Amounts,
 ) -> Iterator[Quota]:
-    """What each user of these jobs may hold; of that, his application masters have their part."""
+    """What each user of these jobs may hold in this partition; of that, his application masters have their part."""
     owners = {each.owner for each in jobs.values()}
+    shares = queue.per_user_in
+    limits = shares.get(label, EMPTY) if shares else queue.per_user
+    where = f", partition {label}" if label else ""
     for owner in sorted(owners):
         his = {job: each for job, each in jobs.items() if each.owner == owner}
         living = {job for job, each in his.items() if each.size}
         masters = len(living - begin)
         masters += int(not begin.isdisjoint(living))
-        for what, stated in queue.per_user.items():
-            text = f"{owner} may hold {stated} {WORDS[what]} at most in queue {queue.path}"
+        for what, stated in limits.items():
+            text = f"{owner} may hold {stated} {WORDS[what]} at most in queue {queue.path}{where}"
             most = stated - masters * master.get(what, 0)
             yield from _within(text, what, most, his)
 

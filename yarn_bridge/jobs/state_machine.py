@@ -18,7 +18,7 @@ from typing import Any
 
 from horae.elastic.protocol import EXIT_STOPPED, State
 from horae.port import BlockKind, JobState, backoff_s
-from policy.model import EMPTY
+from policy.model import EMPTY, Allocation
 from yarn_bridge.clients.records import App, Instance, Service
 from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.masters import Displaced
@@ -75,6 +75,7 @@ class Facts:
     began_s: float = 0.0  #: when its application master was first seen to run, or a daemon to answer again; 0: neither
     partitions: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: of nodes whose workers must ask for one
     displaced: Displaced | None = None  #: by the application master that it has now
+    closed: bool = False  #: its queue takes no new application (asked where it would need one by its age)
 
 
 class Verb(StrEnum):
@@ -131,7 +132,8 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         return _bereaved(record, facts, f"its YARN application {how}: {facts.last_words}")
     # Once a grant: what was made for this one is new, whatever the clocks say.
     old = facts.app is not None and facts.app.submitted_s < record.since_s
-    useless = old and (worn(facts, RENEW_WHEN_MOVED) or (service is not None and _astray(record, service, facts)))
+    misled = service is not None and astray(record, dict(record.allocation), service, facts.partitions)
+    useless = old and (misled or worn_when_moved(facts))
     if service is None or service.ended or useless or not _has(service, record.components):
         if late:
             why = f": {facts.hindered}" if facts.hindered else ""
@@ -282,16 +284,18 @@ def _idle(record: Record, facts: Facts) -> Step:
     if facts.app is None or not facts.service_read or not record.granted:
         return Step(record)
     service = facts.service
-    if service is None or _is_over(record, facts):
+    if service is None or is_over(record, facts):
         return Step(record, (_DESTROY,))
     if service.components and service.flexible and any(service.counts.values()):
         return Step(record, (Action(Verb.FLEX, dict.fromkeys(service.counts, 0)),))
     return Step(record)
 
 
-def _is_over(record: Record, facts: Facts) -> bool:
-    """Whether a job that waits needs its application no more."""
-    return record.outcome.ended or worn(facts, RENEW_WHEN_MOVED) != ""
+def is_over(record: Record, facts: Facts) -> bool:
+    """Whether a job that waits needs its application no more. One that it could not have anew is kept for as long as it
+    could train under it."""
+    share = RENEW_AT if facts.closed else RENEW_WHEN_MOVED
+    return record.outcome.ended or worn(facts, share) != ""
 
 
 def _by_itself(record: Record, facts: Facts) -> Step:
@@ -341,7 +345,7 @@ def _judged(record: Record, facts: Facts, told: Mapping[str, Ack], retries: int,
             outcome=JobState.STOPPED,
             exit_code=code,
         )
-        if worn(facts, RENEW_WHEN_MOVED) or not shapes.covers(record.components, dict(allocation)):
+        if worn_when_moved(facts) or not shapes.covers(record.components, dict(allocation)):
             return Step(formed)  # a new service is made as soon as the old one was looked at
         counts = shapes.counts(record, dict(allocation))
         return Step(formed, () if counts == dict(record.ahead) else (Action(Verb.FLEX, counts),))
@@ -385,12 +389,15 @@ def _has(service: Service, components: Sequence[tuple[str, str]]) -> bool:
     return not service.components or {name for _, name in components} == set(service.components)
 
 
-def _astray(record: Record, service: Service, facts: Facts) -> bool:
+def astray(record: Record, allocation: Allocation, service: Service, partitions: Mapping[str, str]) -> bool:
     """Whether workers of its would ask for a partition that a granted node is in no more, or not for the one it is in:
-    what a component asks for is fixed."""
+    what a component asks for is fixed. `partitions`: as in `Facts`."""
     names = dict(record.components)
-    granted = [(node, service.components.get(names.get(node, ""))) for node, _ in record.allocation]
-    return any(part is not None and part.partition != facts.partitions.get(node, "") for node, part in granted)
+    for node in allocation:
+        part = service.components.get(names.get(node, ""))
+        if part is not None and part.partition != partitions.get(node, ""):
+            return True
+    return False
 
 
 def _placed_as_granted(record: Record, standing: Sequence[Instance]) -> bool:
@@ -496,6 +503,12 @@ def worn(facts: Facts, share: float) -> str:
     if share * (age_s + facts.app.left_s) < age_s:
         return OUTLIVED
     return RENEWED if 0 < share * facts.token_life_s < age_s else ""
+
+
+def worn_when_moved(facts: Facts) -> str:
+    """Why a job on its way to another shape needs another application, if it does. Where its queue would take none, it
+    keeps the one it has, of whatever age."""
+    return worn(facts, 1.0 if facts.closed else RENEW_WHEN_MOVED)
 
 
 def workers_of(record: Record, app: App) -> int:

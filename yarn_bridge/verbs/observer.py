@@ -17,6 +17,7 @@ from policy.model import Allocation, Gpus, Node
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.hdfs import Status
 from yarn_bridge.clients.http import Unanswered
+from yarn_bridge.clients.queues import RUNS
 from yarn_bridge.clients.records import App, NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
@@ -34,6 +35,7 @@ from yarn_bridge.jobs.state_machine import (
     Step,
     awaits,
     checkpoint_trouble,
+    is_over,
     next_step,
     out_of_patience,
     suspicious,
@@ -209,11 +211,12 @@ class Observer:
         self.limits.look(told, known, self.least_mib, labels, self._clock())
         stands = standing([each.record for each in mine], here)
         ours = Ours(told, held, came, stands, self._unsettled(mine), self._begins())
-        offer = self.offers.of(reports, self._known_gpus, ours, self._reach(reports))
+        got = self._reach(reports)
+        offer = self.offers.of(reports, self._known_gpus, ours, got)
         self.nodes = offer.nodes
         beginners = self._beginners(mine)
         begin = self.limits.beginnings(beginners, self._told[1])
-        own = self.limits.own_queues([each.record.job for each in mine], told, beginners)
+        own = self.limits.own_queues([each.record.job for each in mine], told, beginners, got)
         return Observation(
             now_s=self._clock(),
             nodes=self.nodes,
@@ -491,6 +494,9 @@ class Observer:
             began_s=max(seen.began_s, self._back_s),
             partitions=self._executor.by_service.partitions,
         )
+        if worn(cheap, RENEW_WHEN_MOVED):
+            closed = self.limits.state(queue_of(seen.spec, self._options)) != RUNS
+            cheap = replace(cheap, closed=closed)
         if record.phase is Phase.FORMING:
             seen.came = arrived(record, app, None, seen.came)
         if _lost_its_master(seen, app):
@@ -591,7 +597,7 @@ class Observer:
         if record.phase is Phase.CLEARING:
             return overdue or app is None or workers_of(record, app) == 0
         if record.phase is Phase.IDLE:
-            useless = record.outcome.ended or record.runtime == SLICES or worn(facts, RENEW_WHEN_MOVED) != ""
+            useless = record.runtime == SLICES or is_over(record, facts)
             return app is not None and (workers_of(record, app) > 0 or useless) and overdue
         return suspicious(record, app, seen.members)
 
