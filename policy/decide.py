@@ -15,11 +15,11 @@ from typing import Any
 
 from policy import away, beyond, catalogue, certificate, line, never
 from policy.certificate.feasible import wishes
+from policy.certificate.holdings import Holdings
 from policy.contract import Context, Entry
 from policy.idle import SENTENCES, Idle, why
 from policy.model import (
     EMPTY,
-    Allocation,
     BadInput,
     Decision,
     JobName,
@@ -285,6 +285,9 @@ def finish(
     proposed = proposal.allocation
     allocation = {j.name: dict(now) if (now := proposed.get(j.name)) else {} for j in snapshot.jobs}
     staying = _without(snapshot, proposal.cancel)  # who ends now wants nothing any more
+    holdings = Holdings(snapshot.jobs, allocation, proposal.shares, speeds)
+    # A share of who has no work left is told, and counts in no measure.
+    measures = staying is snapshot and (proposal.shares is None or all(j.work.left != 0 for j in snapshot.jobs))
     measured = certificate.certify(
         staying,
         allocation if staying is snapshot else {j.name: allocation[j.name] for j in staying.jobs},
@@ -293,6 +296,7 @@ def finish(
         time_limit_s=context.time_limit_s,
         notes=proposal.notes,
         possible=possible and staying is snapshot,
+        holdings=holdings if measures else None,
     )
     if not measured.work_conserving:
         allowed = tuple(Idle(r) for r in catalogue.find(name).idle)
@@ -309,7 +313,7 @@ def finish(
         reasons=reasons.fill(snapshot, allocation, proposal.reasons, speeds),
         certificate=measured,
         shares=proposal.shares,
-        tenants=_tenants(snapshot, allocation, proposal, speeds),
+        tenants=_tenants(snapshot, holdings),
         leases=proposal.leases,
         cancel=tuple(proposal.cancel),
         solver=proposal.solver,
@@ -317,31 +321,11 @@ def finish(
     )
 
 
-def _tenants(
-    snapshot: Snapshot, allocation: Mapping[JobName, Allocation], proposal: Proposal, speeds: Throughput
-) -> dict[str, TenantShare]:
-    totals: dict[str, dict[str, float]] = {t.name: {} for t in snapshot.tenants}
-    rates: dict[str, float] = {t.name: 0.0 for t in snapshot.tenants}
-    shares = proposal.shares
-    for job in snapshot.jobs:
-        share: Mapping[str, float]
-        tenant = job.tenant
-        if shares is None:
-            now = allocation[job.name]
-            if not now:
-                continue
-            share = speeds.by_type(now)
-            rate = speeds.normalised(job, now)
-        else:
-            share = shares.get(job.name, EMPTY)
-            rate = speeds.of_share(job, share)
-        into = totals.setdefault(tenant, {})
-        for gpu_type, x in share.items():
-            into[gpu_type] = into.get(gpu_type, 0.0) + x
-        rates[tenant] = rates.get(tenant, 0.0) + rate
+def _tenants(snapshot: Snapshot, holdings: Holdings) -> dict[str, TenantShare]:
     order = snapshot.cluster.gpu_types
     out = {}
-    for name, by_type in totals.items():
+    for name in dict.fromkeys([*[t.name for t in snapshot.tenants], *holdings.bundles]):
+        by_type = holdings.bundles.get(name, EMPTY)
         total = {t: float(by_type[t]) for t in order if t in by_type}
-        out[name] = TenantShare(total, rates[name])
+        out[name] = TenantShare(total, holdings.values.get(name, 0.0))
     return out

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from policy.certificate import fairness
 from policy.certificate.feasible import idle_but_wanted, violations
 from policy.certificate.finish import rho_by_app
+from policy.certificate.holdings import Holdings
 from policy.model import Allocation, Certificate, JobName, Provenance, Seconds, Share, Snapshot
 from policy.throughput import Throughput
 
@@ -30,9 +31,10 @@ def certify(
     time_limit_s: Seconds | None = None,
     notes: tuple[str, ...] = (),
     possible: bool = False,
+    holdings: Holdings | None = None,
 ) -> Certificate:
     """Measure `allocation`; fairness is judged on the fractional `shares` where a policy has them. `possible`: it was
-    asked just now for `violations`, and has none."""
+    asked just now for `violations`, and has none. `holdings`: of this snapshot, where they are known already."""
     speeds = speeds or Throughput(snapshot.cluster)
     wrong = [] if possible else list(violations(snapshot, allocation))
     said = [*notes, *wrong[:5]]
@@ -43,7 +45,7 @@ def certify(
         said.append(f"idle GPUs could hold {wanted[0]} with {wanted[1]}, which would be faster")
     rho, left_out = rho_by_app(snapshot, allocation, speeds)
     said += left_out
-    fair = fairness.measure(snapshot, allocation, shares, speeds, time_limit_s)
+    fair = fairness.measure(snapshot, allocation, shares, speeds, time_limit_s, holdings)
     said += fair.notes
     said += _provenance(snapshot, allocation)
     return Certificate(
@@ -59,6 +61,9 @@ def certify(
     )
 
 
+_WEAK = (Provenance.PRIOR, Provenance.FIT)
+
+
 def _provenance(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> list[str]:
     """Numbers that rest on a prior or a fit are worth less: say how many."""
     types = {n.name: n.gpu_type for n in snapshot.cluster.nodes}
@@ -69,7 +74,7 @@ def _provenance(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) ->
             continue
         if not job.throughput:
             unknown += 1
-        elif any(job.provenance.get(types.get(n, "")) in (Provenance.PRIOR, Provenance.FIT) for n in now):
+        elif job.provenance and any(job.provenance.get(types.get(n, "")) in _WEAK for n in now):
             weak += 1
     out = []
     if unknown:

@@ -17,11 +17,13 @@ Differences below TOLERANCE of the total throughput are the solvers', not the po
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from policy.certificate.economy import MOST_COLUMNS, Columns, Crowd, Economy, Group, Worth, add, worth
-from policy.model import Allocation, GpuType, Job, JobName, Seconds, Share, Snapshot, Termination, Worst
+from policy.certificate.economy import MOST_COLUMNS, Columns, Crowd, Economy, Group, Worth, worth
+from policy.certificate.holdings import Holdings
+from policy.model import Allocation, Job, JobName, Seconds, Share, Snapshot, Termination, Worst
 from policy.throughput import Throughput
 
 TOLERANCE = 1e-6
@@ -61,15 +63,18 @@ def measure(
     shares: Mapping[JobName, Share] | None,
     speeds: Throughput,
     time_limit_s: Seconds | None = None,
+    holdings: Holdings | None = None,
 ) -> Fairness:
-    """All of it; `shares` are judged where given, else `allocation`."""
+    """All of it; `shares` are judged where given, else `allocation`. `holdings`: of who works or has GPUs, where they
+    are known already."""
     held: dict[str, int] = {}
     for now in allocation.values():
         for node, gpus in now.items():
             held[node] = held.get(node, 0) + gpus
     economy = Economy(snapshot, speeds, held, fluid=shares is not None)
     kinds = list(map(speeds.kind, snapshot.jobs))
-    tenants, crowd = _tenants(snapshot, kinds, allocation, shares, economy)
+    known = holdings or Holdings(_concerned(snapshot, allocation), allocation, shares, speeds)
+    tenants, crowd = _tenants(snapshot, kinds, allocation, known, economy)
     total = sum(t.value for t in tenants)
     notes: list[str] = []
     entitled = _entitled(tenants, economy)
@@ -97,40 +102,35 @@ def measure(
     return Fairness(incentive, envy, pareto, total, optimum, notes)
 
 
+def _concerned(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> list[Job]:
+    """Who has work, or holds something."""
+    return [j for j in snapshot.jobs if j.work.left != 0 or allocation.get(j.name)]
+
+
 def _tenants(
     snapshot: Snapshot,
     kinds: Sequence[int],
     allocation: Mapping[JobName, Allocation],
-    shares: Mapping[JobName, Share] | None,
+    holdings: Holdings,
     economy: Economy,
 ) -> tuple[list[_Tenant], Crowd]:
     """The tenants that have work, or hold something; and all jobs that have work, by kind."""
-    speeds = economy.speeds
-    everybody: Crowd = {}
     crowds: dict[str, Crowd] = {}
-    values: dict[str, float] = {}
-    bundles: dict[str, dict[GpuType, float]] = {}
+    works: list[tuple[str, int]] = []
+    jobs: list[Job] = []
     for job, kind in zip(snapshot.jobs, kinds, strict=True):
-        now, tenant = allocation.get(job.name), job.tenant
         if job.work.left != 0:
-            add(everybody, kind, job)
-            add(crowds.setdefault(tenant, {}), kind, job)
-        elif now:
-            crowds.setdefault(tenant, {})
-        else:
-            continue
-        share: Mapping[GpuType, float]
-        if shares is not None:
-            share = shares.get(job.name) or {}
-            value = speeds.of_share(job, share)
-        elif now:
-            share, value = speeds.by_type(now), speeds.normalised(job, now)
-        else:
-            continue
-        values[tenant] = values.get(tenant, 0.0) + value
-        bundle = bundles.setdefault(tenant, {})
-        for t, x in share.items():
-            bundle[t] = bundle.get(t, 0.0) + x
+            works.append((job.tenant, kind))
+            jobs.append(job)
+        elif allocation.get(job.name):
+            crowds[job.tenant] = {}
+    first = dict(zip(reversed(works), reversed(jobs), strict=True))
+    everybody: Crowd = {}
+    for (tenant, kind), count in Counter(works).items():
+        job = first[tenant, kind]
+        crowds.setdefault(tenant, {})[kind] = job, count
+        known, before = everybody.get(kind, (job, 0))
+        everybody[kind] = known, before + count
     alike: dict[object, int] = {}
     out = []
     for who in snapshot.tenants:
@@ -139,8 +139,8 @@ def _tenants(
         groups = tuple(economy.groups(crowds[who.name]))
         key = (tuple(sorted((id(g.modes), g.jobs) for g in groups)), who.weight)
         number = alike.setdefault(key, len(alike))
-        had = economy.bundle(bundles.get(who.name, {}))
-        out.append(_Tenant(who.name, who.weight, values.get(who.name, 0.0), had, groups, number))
+        had, value = economy.bundle(holdings.bundles.get(who.name, {})), holdings.values.get(who.name, 0.0)
+        out.append(_Tenant(who.name, who.weight, value, had, groups, number))
     return out, everybody
 
 

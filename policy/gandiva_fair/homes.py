@@ -16,6 +16,8 @@ from policy.places.gangs import divisors
 from policy.throughput import Throughput
 
 Home = dict[NodeName, Gpus]
+#: (load per GPU, order, node) of nodes.
+Heap = list[tuple[float, int, NodeName]]
 
 
 def tickets_per_gpu(tickets: Mapping[str, float], requested: Mapping[str, int]) -> dict[str, float]:
@@ -32,9 +34,11 @@ class Site:
     order: dict[NodeName, int]
     homes: dict[JobName, Home] = field(default_factory=dict)
     load: dict[NodeName, float] = field(default_factory=dict)
-    #: (type, GPUs of a node) -> heap of (load per GPU, order, node); entries of loads that have changed are stale
-    calm: dict[tuple[GpuType, Gpus], list[tuple[float, int, NodeName]]] = field(default_factory=dict)
-    _by_size: dict[GpuType, list[tuple[Gpus, list[tuple[float, int, NodeName]]]]] = field(default_factory=dict)
+    #: By type and GPUs of a node; entries of loads that have changed are stale.
+    calm: dict[tuple[GpuType, Gpus], Heap] = field(default_factory=dict)
+    _by_size: dict[GpuType, list[tuple[Gpus, Heap]]] = field(default_factory=dict)
+    _able: dict[tuple[GpuType, Gpus], list[Heap]] = field(default_factory=dict)  #: of nodes with so many GPUs
+    _heap_of: dict[NodeName, Heap] = field(default_factory=dict)
 
     @staticmethod
     def of(snapshot: Snapshot) -> Site:
@@ -44,7 +48,8 @@ class Site:
             {n.name: n.gpu_type for n in usable},
             {n.name: i for i, n in enumerate(usable)},
         )
-        for node in site.gpus:
+        for node, gpus in site.gpus.items():
+            site._heap_of[node] = site.calm.setdefault((site.type_of[node], gpus), [])
             site._weigh(node, 0.0)
         return site
 
@@ -59,8 +64,7 @@ class Site:
 
     def _weigh(self, node: NodeName, load: float) -> None:
         self.load[node] = load
-        heap = self.calm.setdefault((self.type_of[node], self.gpus[node]), [])
-        heapq.heappush(heap, (self.load_per_gpu(node), self.order[node], node))
+        heapq.heappush(self._heap_of[node], (load / self.gpus[node], self.order[node], node))
 
     def load_per_gpu(self, node: NodeName) -> float:
         """Eq. 2: the tickets of the jobs that live there (Eq. 1, by the GPUs they request there) over its GPUs."""
@@ -90,7 +94,7 @@ class Site:
                 return dict.fromkeys(sorted(found, key=self.order.__getitem__), each)
         return None
 
-    def _heaps(self, gpu_type: GpuType) -> list[tuple[Gpus, list[tuple[float, int, NodeName]]]]:
+    def _heaps(self, gpu_type: GpuType) -> list[tuple[Gpus, Heap]]:
         """Of the nodes of a type, by their GPUs, the largest first; which nodes there are does not change."""
         found = self._by_size.get(gpu_type)
         if found is None:
@@ -101,7 +105,9 @@ class Site:
     def _calmest(self, gpu_type: GpuType, least: Gpus, *, nodes: int = 0, gpus: Gpus = 0) -> list[NodeName]:
         """Nodes of a type with at least `least` GPUs: the `nodes` least loaded; or, the largest first and the least
         loaded among equals, until they have `gpus` GPUs."""
-        heaps = [h for g, h in self._heaps(gpu_type) if g >= least]
+        heaps = self._able.get((gpu_type, least))
+        if heaps is None:
+            heaps = self._able[gpu_type, least] = [h for g, h in self._heaps(gpu_type) if g >= least]
         if nodes == 1 and len(heaps) == 1:
             heap = heaps[0]
             while heap:
@@ -110,7 +116,7 @@ class Site:
                     return [node]
                 heapq.heappop(heap)
             return []
-        taken: list[tuple[list[tuple[float, int, NodeName]], tuple[float, int, NodeName]]] = []
+        taken: list[tuple[Heap, tuple[float, int, NodeName]]] = []
         total = 0
         while len(taken) < nodes or total < gpus:
             for heap in heaps:

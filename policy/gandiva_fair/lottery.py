@@ -69,7 +69,7 @@ def gang_lottery(
     for candidate in names:
         while tickets[candidate] > 0 and candidate not in over and room.fits(homes[candidate]):
             for winner in winners:
-                if serve(winner):
+                if winner not in over and serve(winner):
                     break
                 waiting.append(winner)
             else:
@@ -86,7 +86,9 @@ def _winners(names: Sequence[str], tickets: Mapping[str, float], random: Random)
         yield names[bisect.bisect_right(upto, draw() * upto[-1], 0, last)]
 
 
-def _bounded(waiting: Sequence[str]) -> list[str]:
+def _bounded(waiting: list[str]) -> list[str]:
+    if max(Counter(waiting).values(), default=0) <= MOST_CLAIMS:
+        return waiting
     claims, kept = Counter[str](), list[str]()
     for job in waiting:
         claims[job] += 1

@@ -84,8 +84,9 @@ class _Round:
         weights = {t.name: t.weight for t in snapshot.tenants}
         self._largest: dict[int, Gpus] = {}
         self._gangs: dict[object, Gpus] = {}
-        self.size = {j.name: self._size(j) for j in snapshot.jobs if j.work.left != 0}
-        self.jobs = [j for j in sorted(snapshot.jobs, key=lambda j: j.order) if self.size.get(j.name)]
+        self.working = sorted((j for j in snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
+        self.size = {j.name: self._size(j) for j in self.working}
+        self.jobs = [j for j in self.working if self.size[j.name]]
         self.tickets = {j.tenant: weights.get(j.tenant, 1.0) for j in self.jobs}
         self.requested: dict[str, int] = {}
         self.demand: dict[str, float] = {}
@@ -218,11 +219,13 @@ class _Round:
         heap = [(sum(demand[t].values()) / max(rights.fair[t], 1e-9), t) for t in new]
         heapq.heapify(heap)
         while heap:
-            _, tenant = heapq.heappop(heap)
-            job = new[tenant].popleft()
-            self._house(job, rights.have[tenant], demand[tenant])
+            tenant = heap[0][1]
+            uses = demand[tenant]
+            self._house(new[tenant].popleft(), rights.have[tenant], uses)
             if new[tenant]:
-                heapq.heappush(heap, (sum(demand[tenant].values()) / max(rights.fair[tenant], 1e-9), tenant))
+                heapq.heapreplace(heap, (sum(uses.values()) / max(rights.fair[tenant], 1e-9), tenant))
+            else:
+                heapq.heappop(heap)
         left = 0 if self.amid else int(self.options["migrations"])
         left -= self._change_types(rights, demand, left)
         for name, home in rebalance(site, self.jobs, self.per_gpu, self.options["load_threshold"], left):
@@ -411,11 +414,10 @@ class _Round:
         for job in self.snapshot.jobs:
             if job.allocation and job.name not in self.placer.taken:
                 self.placer.drop(job)
-        jobs = sorted((j for j in self.snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
-        divisible, moved = [j for j in jobs if j.gpus.max is None], True
+        divisible, moved = [j for j in self.working if j.gpus.max is None], True
         while moved:  # who moves to grow leaves a place to others
-            for job in jobs:
-                if job.name not in self.placer.taken and (self.placer.free() or job.allocation):
+            for job in self.working:
+                if job.name not in self.placer.taken and (job.allocation or self.placer.free()):
                     place = self.placer.best(job, self.placer.usual(job))
                     if place and (not job.throughput or self.speeds.rate(job, place)):
                         self.placer.take(job, place)
@@ -461,6 +463,7 @@ class _Round:
     ) -> dict[JobName, Reason]:
         out = self._homeless(allocation)
         shares = {tenant: {t: round(x, 4) for t, x in have.items()} for tenant, have in rights.have.items()}
+        rooms = {tenant: self.placer.room(tenant) for tenant in self.tickets}
         for job in self.jobs:
             home = self.site.homes.get(job.name)
             if home is None:
@@ -468,12 +471,10 @@ class _Round:
             numbers = {
                 "pass": passes[job.name],
                 "part": round(part[job.name], 4),
-                "home": home.copy(),
+                "home": home,
                 "tenant_gpus": shares[job.tenant],
                 "tickets_per_gpu": self.per_gpu[job.tenant],
             }
-            there = reasons.places(home)
-            change = f"more tickets for {job.tenant}, or fewer jobs on {there}"
             now = allocation[job.name]
             seen = reasons.outcome(job, now, self.speeds) if now or job.allocation else None
             if seen is not None and seen.code is not Code.PREEMPTED:
@@ -481,15 +482,16 @@ class _Round:
                 text = f"{seen.text}; {moved}" if moved else seen.text
                 out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers})  # a gang has one size
                 continue
-            room = self.placer.room(job.tenant)
+            room = rooms[job.tenant]
             if room is not None and room < self.size[job.name]:
                 out[job.name] = reasons.waits(job, Code.WAITS_CAP, self.size[job.name], self.placer)
                 continue
-            code = Code.PREEMPTED if job.held else Code.WAITS_TURN
+            code, there = Code.PREEMPTED if job.held else Code.WAITS_TURN, reasons.places(home)
             text = (
                 f"takes turns on {there}: it may run {part[job.name]:.0%} of the quanta, and jobs "
                 "served less go first now"
             )
+            change = f"more tickets for {job.tenant}, or fewer jobs on {there}"
             out[job.name] = Reason(code, text, {"gpus": 0, "held": job.held, **numbers}, change)
         return out
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 #: Parts of the quanta below this count as this.
 LEAST = 1e-6
@@ -46,6 +47,7 @@ def gang_stride(entries: Iterable[Contender], free: int) -> list[str]:
     return chosen
 
 
+@lru_cache(maxsize=4096)
 def stride(part: float) -> int:
     """Ticks that one quantum costs an entry that is entitled to `part` (0 < part <= 1) of the quanta.
 

@@ -100,7 +100,7 @@ def _job(
         slowdown=rng.choice((Slowdown(), Slowdown(1.0, 1.0, 1.0), Slowdown(1.0, 1.5, 4.0))),
         work=Work(total),
         cpus_per_gpu=cpus,
-        attained={t: rng.choice((0.0, 300.0, 9000.0)) for t in {n.gpu_type for n in nodes if n.name in held}},
+        attained={t: rng.choice((0.0, 300.0, 9000.0)) for t in sorted({n.gpu_type for n in nodes if n.name in held})},
     )
 
 
