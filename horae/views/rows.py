@@ -16,7 +16,6 @@ from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId, JobState
 from policy.model import Allocation, Gpus, GpuSeconds, GpuType, Seconds
 
-
 #: of a job that the cluster shows, until the next round
 UNDECIDED = "nothing was decided about it yet"
 
