@@ -30,7 +30,7 @@ from yarn_bridge.runtimes.chooser import HANDLER, PROCESSOR
 ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: An application master tells of its requests once a second, a node of its containers at its next heartbeat; a busy
 #: machine is slower than both.
-WITHIN_S = 120.0
+WITHIN_S = 30.0
 
 
 @dataclass(frozen=True)

@@ -528,7 +528,9 @@ class Observer:
 
     def _displaced(self, seen: Seen, app: App) -> Displaced | None:
         record = seen.record
-        if app.state != "RUNNING" or not record.each or ANYWHERE in dict(record.components):
+        if record.runtime != SERVICES or app.state != "RUNNING":
+            return None  # each slice has an application master of its own, of another size
+        if not record.each or ANYWHERE in dict(record.components):
             return None
         workers = {node: gpus // record.each for node, gpus in record.allocation}
         host = app.am_node.partition(":")[0]
