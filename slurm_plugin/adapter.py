@@ -271,11 +271,13 @@ class SlurmCluster:
             with self._memories.together():
                 for known in living.values():
                     self._memories.put(replace(known.memo, cancelled=True))
-            for job in living:
-                self._spool.ask_to_end(job)
             ids = [known.row.id for known in living.values()]
-            failed = self._client.cancel(ids, f"cancelling {', '.join(living)}"[:80]) if ids else {}
-            return errors | {job: failed[known.row.id] for job, known in living.items() if known.row.id in failed}
+            refused = self._client.cancel(ids, f"cancelling {', '.join(living)}"[:80]) if ids else {}
+            failed = {job: refused[known.row.id] for job, known in living.items() if known.row.id in refused}
+            # Not before Slurm knows: whose trainer ends because of the file ends by itself, and counts as failed.
+            for job in living.keys() - failed.keys():
+                self._spool.ask_to_end(job)
+            return errors | failed
 
     def release(self, job: JobId) -> None:
         _raise(self.release_many([job]))

@@ -29,6 +29,9 @@ BIN = TREE / ".venv" / "bin"
 WORKERS = "3"
 #: Tests of real daemons wait for most of their time.
 WAITING_WORKERS = "4"
+#: Whose seconds the summary tells: the rooms have a budget each.
+ROOMS_TOLD = 8
+OF_SEVERAL_CLUSTERS = ("tests/contract", "tests/real")
 #: `env` in between: setpriv itself still has root's rights when it looks for the program.
 AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--", "env")
 
@@ -41,6 +44,7 @@ class Step:
     passed: int = 0
     failed: int = 0
     skipped: dict[str, int] = field(default_factory=dict)  #: reason -> tests
+    rooms: dict[str, float] = field(default_factory=dict)  #: room -> seconds of its tests, which run side by side
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -147,6 +151,8 @@ def _home(folder: Path) -> Mapping[str, str]:
 
 def _count(step: Step, report: Path) -> None:
     for case in ET.parse(report).iter("testcase"):
+        room = _room(case.get("classname") or "")
+        step.rooms[room] = step.rooms.get(room, 0.0) + float(case.get("time") or 0.0)
         skip = case.find("skipped")
         if skip is not None:
             reason = skip.get("message") or "no reason"
@@ -157,6 +163,13 @@ def _count(step: Step, report: Path) -> None:
             step.passed += 1
 
 
+def _room(module: str) -> str:
+    """The folder of a test, and where one folder holds the tests of several clusters, which of them."""
+    folder, _, name = module.rpartition(".")
+    room = "/".join(folder.split(".")[:3])
+    return f"{room}/{'_'.join(name.split('_')[:2])}*" if room in OF_SEVERAL_CLUSTERS else room
+
+
 def _summary(steps: Sequence[Step], real: bool) -> int:
     print("\n== summary")
     for step in steps:
@@ -164,6 +177,9 @@ def _summary(steps: Sequence[Step], real: bool) -> int:
         print(f"{'ok' if step.ok else 'FAILED':7}{step.name:20}{step.seconds:7.0f} s  {counts}")
         for reason, number in sorted(step.skipped.items()):
             print(f"{'':7}skipped {number}: {reason}")
+        longest = sorted(step.rooms.items(), key=lambda room: -room[1])[:ROOMS_TOLD]
+        if longest:
+            print(f"{'':7}seconds of tests: " + ", ".join(f"{room} {seconds:.0f}" for room, seconds in longest))
     if not real:
         print("left out: tests against real daemons and training frameworks; HORAE_REAL=1 make test runs them")
     print(f"{'':27}{sum(step.seconds for step in steps):7.0f} s  in all")

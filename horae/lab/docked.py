@@ -6,8 +6,10 @@ label, by which it is found and removed, also after a crash. Nothing needs --pri
 
 from __future__ import annotations
 
+import io
 import secrets
 import shutil
+import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,28 +21,42 @@ if TYPE_CHECKING:
     from docker.types import Mount
 
 
-_AGAIN = 'cat "$0"; printf %s "$0"'
-_KEEPING = f'"$@" >"$0" 2>&1; code=$?; {_AGAIN}; exit $code'
+_KEEPING = '"$@" >"$0" 2>&1; code=$?; cat "$0"; printf %s "$0"; exit $code'
 
 
 def run_in(container: Any, argv: Sequence[str], user: str = "root", **env: str) -> tuple[int, str]:
     """(exit code, stdout and stderr together) of a command in a container, all of its output or an error.
 
-    Engines at times answer with the exit code and nothing of what was written (moby#27289, seen with 20.10 once in some
-    thousand calls). So a shell keeps the output in a file whose name it writes last: without that, the file is read
-    again and never is the command run again.
+    Engines at times answer with the exit code and nothing of what was written (moby#27289; with 20.10 on a machine at
+    load 10, one call of five, and up to four one after the other). So a shell keeps the output in a file whose name it
+    writes last: without that, the file itself is fetched, and never is the command run again.
 
     Raises BadInput where the output does not come.
     """
     kept = f"/tmp/horae-{secrets.token_hex(8)}"
     with_locale = {"LC_ALL": "C", **env}
     done = container.exec_run(["sh", "-c", _KEEPING, kept, *argv], user=user, environment=with_locale)
-    output = done.output
-    for _ in range(3):
-        if output.endswith(kept.encode()):
-            return int(done.exit_code), output[: -len(kept)].decode(errors="replace")
-        output = container.exec_run(["sh", "-c", _AGAIN, kept], user=user, environment=with_locale).output
-    raise BadInput(f"what {' '.join(argv)} wrote did not come, it ended with {done.exit_code}", where="Docker")
+    output: bytes = done.output
+    if output.endswith(kept.encode()):
+        return int(done.exit_code), output[: -len(kept)].decode(errors="replace")
+    found = _fetched(container, kept) if done.exit_code is not None else None
+    if found is None:
+        raise BadInput(f"what {' '.join(argv)} wrote did not come, it ended with {done.exit_code}", where="Docker")
+    return int(done.exit_code), found.decode(errors="replace")
+
+
+def _fetched(container: Any, path: str) -> bytes | None:
+    """A file of a container, by another way than a command's output."""
+    from docker.errors import APIError
+
+    try:
+        parts, _ = container.get_archive(path)
+        with tarfile.open(fileobj=io.BytesIO(b"".join(parts))) as archive:
+            member = archive.next()
+            file = archive.extractfile(member) if member is not None else None
+            return file.read() if file is not None else None
+    except (APIError, tarfile.TarError):
+        return None
 
 
 class DockedLab:

@@ -68,6 +68,10 @@ class Slurm(Scripted):
         self.before("signal")
         return super().signal(ids, name, doing)
 
+    def cancel(self, ids: Sequence[str], doing: str) -> dict[str, PortError]:
+        self.before("cancel")
+        return super().cancel(ids, doing)
+
     def run(self, *numbers: str) -> None:
         for number in numbers:
             self.rows[number] = replace(
@@ -88,6 +92,9 @@ class Site:
 
     def fences(self) -> list[str]:
         return [(self.folder / "spool/jobs" / job / "epoch").read_text().strip() for job in self.jobs]
+
+    def asked_to_end(self) -> list[bool]:
+        return [(self.folder / "spool/jobs" / job / "cancel").exists() for job in self.jobs]
 
     def holds(self) -> list[str]:
         return (self.folder / "spool/holds").read_text().split()
@@ -481,4 +488,18 @@ def test_many_are_cancelled_by_one_request_and_each_has_its_own_answer(site: Sit
     assert {job: type(error) for job, error in found.items()} == {site.jobs[1]: TryLater, "404.none": Gone}
     assert [said for said in site.slurm.said if said.startswith("cancel")] == ["cancel 1 2"], "who has ended is not"
     assert [bool(site.memo(job).get("cancelled")) for job in site.jobs] == [True, True, False]
-    assert [(site.folder / "spool/jobs" / job / "cancel").exists() for job in site.jobs] == [True, True, False]
+    assert site.asked_to_end() == [True, False, False]
+
+
+def test_whoever_is_cancelled_is_so_in_slurm_before_anything_ends_on_its_node(site: Site) -> None:
+    """A trainer that ended first would be a job that failed: in accounting, in mails and to its dependents."""
+    site.running()
+    seen: list[list[bool]] = []
+    site.slurm.before = lambda what: seen.append(site.asked_to_end())
+    assert site.port.cancel_many(site.jobs[:2]) == {}
+    assert seen == [[False] * 3]
+    assert site.asked_to_end() == [True, True, False]
+    site.slurm.fails = ControllerAway("slurmctld is away")
+    with pytest.raises(ControllerAway):
+        site.port.cancel_many(site.jobs[2:])
+    assert site.asked_to_end() == [True, True, False], "the third trains on until Slurm can be told"
