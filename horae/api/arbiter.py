@@ -287,9 +287,9 @@ class ArbiterBackend:
 
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
         job = self._named(job)
-        self._arbiter.command(lambda commands: commands.cancel(job, Requester(by), why))
-        row = watch.job(self._arbiter, job)
-        return f"is {row.state} already" if row.ended_s is not None else "is being ended"
+        if self._arbiter.command(lambda commands: commands.cancel(job, Requester(by), why)):
+            return "is being ended"  # or has ended by now: because of this, not already
+        return f"is {watch.job(self._arbiter, job).state} already"
 
     def hold(self, job: JobId, *, by: str, why: str) -> str:
         job = self._named(job)

@@ -87,14 +87,16 @@ class Commands:
             submitted_s=at_s,
         )
 
-    def cancel(self, job: JobId, caller: Requester, why: str = "") -> None:
-        """End it for good. A job that is over stays as it ended."""
+    def cancel(self, job: JobId, caller: Requester, why: str = "") -> bool:
+        """End it for good; whether there was something to end. A job that is over stays as it ended."""
         record = self._theirs(job, caller)
-        if not record.live or record.cancel_why is not None:
-            return
-        self._pool_must_act(record)
-        self._core.write([events.CancelAsked(job, caller.user, why or f"cancelled by {caller.user}")], durable=True)
-        self._core.wake()
+        if not record.live:
+            return False
+        if record.cancel_why is None:
+            self._pool_must_act(record)
+            self._core.write([events.CancelAsked(job, caller.user, why or f"cancelled by {caller.user}")], durable=True)
+            self._core.wake()
+        return True
 
     def hold(self, job: JobId, caller: Requester, why: str = "") -> None:
         """Keep it from running; a running job checkpoints and leaves. Raises BadInput where it cannot. A hold of ours,

@@ -49,6 +49,21 @@ def test_owners_act_on_their_own_jobs_only(build: Build, caller: Caller) -> None
     assert any(e["kind"] == "cancel-asked" and "wrong data" in e["text"] for e in client.history(job=job))
 
 
+def test_a_job_that_ends_before_the_answer_is_written_was_not_over_already(build: Build, caller: Caller) -> None:
+    client = build()
+    caller.becomes("ann")
+    [job] = client.submit([JOB])
+    now = watch.job
+
+    def later(*asked: Any) -> Any:
+        eventually(lambda: now(*asked).state == "cancelled")
+        return now(*asked)
+
+    caller.monkeypatch.setattr(watch, "job", later)
+    assert client.cancel(job)["text"] == "is being ended"
+    eventually(lambda: client.cancel(job)["text"] == "is cancelled already")
+
+
 def test_jobs_are_one_app_only_where_they_say_so(build: Build, caller: Caller) -> None:
     """Two runs of one script are nobody's sweep: to Themis they would share one app's fairness."""
     client = build()
