@@ -73,7 +73,7 @@ class Clock:
                 seconds /= 1e3
             return (seconds, True) if 1e8 < seconds < 1e10 else None
         texts, clock = _with_colons(self.form, texts)
-        if clock.count(":") < 2 and self.form == "clock":
+        if clock.count(":") < 2 and self.form == "clock" and not self.afternoon:
             return None
         seconds = duration(clock) if clock.count(":") == 2 else duration(clock) * 60
         if seconds > 86401:

@@ -20,6 +20,9 @@ _ABROAD = re.compile(
 #: for all of them at each place of a line costs a hundred times as much.
 _UNDIVIDED = re.compile("[\u3040-\ud7ff]")
 _DIVIDED = re.compile(r"[^\W\d_]+")
+#: What a word is set off by until its neighbours are known: two blanks would part the words of one name.
+_EDGE = "\0"
+_BESIDE = re.compile(f"(?: ?{_EDGE})+ ?")
 #: "第 3 轮": the number stands before what it counts.
 _COUNTED = {"轮": "epoch", "步": "step", "次": "iteration"}
 _ORDINAL = re.compile(rf"第\s?({INT})\s?([{''.join(_COUNTED)}])")
@@ -48,9 +51,11 @@ def english(text: str) -> str:
         return text
     if "第" in text:
         text = _ORDINAL.sub(lambda m: f" {_COUNTED[m.group(2)]} {m.group(1)} ", text)
-    return _ABROAD.sub(_english, text)
+    return _BESIDE.sub(" ", _ABROAD.sub(_english, text))
 
 
 def _english(m: re.Match[str]) -> str:
     word = FOREIGN[m.group().lower()].replace("_", " ")
-    return word if m.group()[0].isascii() or m.group()[0] < "\u2e80" else f" {word} "  # no blanks between those words
+    if m.group()[0] < "\u2e80":
+        return word
+    return f"{_EDGE}{word}{_EDGE}"  # no blanks stand between those words
