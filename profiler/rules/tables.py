@@ -387,14 +387,14 @@ class Bare:
 
     def __init__(self) -> None:
         self.alive = True
-        self.last = -1
+        self.first = self.last = -1
         self.seen = 0
         self.held: list[tuple[int, str]] = []
 
     def take(self, number: int, text: str) -> list[tuple[int, str]]:
         """The rows that may be read now that this line came."""
         m = self._ROW.fullmatch(text) if number == self.seen + 1 else None
-        if m is None or int(m.group(1)) < self.last + (not any(map(str.isalpha, text))):
+        if m is None or not self._goes_on(int(m.group(1)), text):
             self.alive = False
             self.held = []
             return []
@@ -405,6 +405,13 @@ class Bare:
             return []
         out, self.held = self.held, []
         return out
+
+    def _goes_on(self, index: int, text: str) -> bool:
+        """Whether an index follows the one before, or is the file's first again: another training was appended."""
+        if self.first < 0:
+            self.first = index
+        anew = index == self.first and self.seen >= self.NEEDED
+        return anew or index >= self.last + (not any(map(str.isalpha, text)))
 
     @staticmethod
     def plan(text: str) -> Plan | None:
@@ -426,11 +433,13 @@ class Bare:
         return plan.compile()
 
     def to_json(self) -> dict[str, Any]:
-        return {"alive": self.alive, "last": self.last, "seen": self.seen, "held": [list(h) for h in self.held]}
+        held = [list(h) for h in self.held]
+        return {"alive": self.alive, "first": self.first, "last": self.last, "seen": self.seen, "held": held}
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> Bare:
         self = cls()
-        self.alive, self.last, self.seen = state["alive"], state["last"], state["seen"]
+        self.alive, self.first = state["alive"], state["first"]
+        self.last, self.seen = state["last"], state["seen"]
         self.held = [(n, t) for n, t in state["held"]]
         return self

@@ -532,3 +532,35 @@ def test_a_clock_of_twelve_hours_names_no_value_and_stands_for_the_epoch() -> No
     told = [f"Epoch {k} @ {(9 + k) % 12 or 12}:27 {'PM' if k < 3 else 'AM'}" for k in range(6)]
     run = alone([f"{head} : {falling(k):.4f} C.E. Loss, 94.28% Accuracy" for k, head in enumerate(told)])
     assert run["loss"]["last"] == [5, round(falling(5), 4)]
+    assert run["epoch_time"]["median"] == pytest.approx(3600)
+
+
+def bar_of(total: int, each_s: float) -> str:
+    """The states of a bar without a name."""
+    states = []
+    for done in range(total // 10, total + 1, total // 10):
+        lasted = f"{int(done * each_s) // 60:02d}:{int(done * each_s) % 60:02d}"
+        states.append(f"\r{100 * done // total:3d}%|###   | {done}/{total} [{lasted}<00:10, {1 / each_s:.2f}it/s]")
+    return "".join(states)
+
+
+@pytest.mark.parametrize("head", ["", "-------第 {} 轮训练开始-------\n", "Starting epoch {}\n"])
+def test_a_longer_bar_behind_a_full_one_evaluates(head: str) -> None:
+    """Held-out samples one by one behind the batches of training: 25 times too short an iteration was told."""
+    bars = f"{bar_of(100, 0.5)}\n{bar_of(1500, 0.02)}\n"
+    text = "".join(f"{head.format(k)}{bars}epoch {k} | train_loss: {falling(k):.4f}\n" for k in range(4))
+    (run,) = read(text)
+    assert run["iteration_time"]["median"] == pytest.approx(0.5)
+    assert (run["iterations"]["last"], run["iterations"]["total"]) == (100, 100)
+
+
+def test_a_curve_of_two_columns_that_begins_again_is_of_two_trainings() -> None:
+    rows = [f"{k},{falling(k):.4f}" for k in range(1, 24)]
+    first, second = read("\n".join([*rows, *rows[:9]]) + "\n")
+    assert (first["loss"]["n"], second["loss"]["n"]) == (23, 9)
+    assert second["loss"]["first"] == [1, round(falling(1), 4)]
+
+
+def test_the_loss_of_an_autoencoder_is_the_whole_of_reconstruction_and_divergence() -> None:
+    lines = [f"ITER {500 * k}. loss_vae: {falling(k):.4f}; loss_recon: 0.{40 - k}; loss_kl: 29{k}.5" for k in range(9)]
+    assert alone(lines)["loss"]["last"] == [4000, round(falling(8), 4)]

@@ -27,8 +27,8 @@ _BESIDE = re.compile(f"(?: ?{_EDGE})+ ?")
 _COUNTED = {"轮": "epoch", "步": "step", "次": "iteration"}
 _ORDINAL = re.compile(rf"第\s?({INT})\s?([{''.join(_COUNTED)}])")
 #: Those words as a line's bytes hold them, read as latin-1 and in small letters: for the cheap test of a line.
-FOREIGN_TRIGGERS = tuple(
-    dict.fromkeys(
+FOREIGN_TRIGGERS = (
+    *dict.fromkeys(
         form.encode().decode("latin-1").lower()
         for word, english in FOREIGN.items()
         if english
@@ -41,7 +41,8 @@ FOREIGN_TRIGGERS = tuple(
             "batch",
         )
         for form in (word, word.capitalize(), word.upper())
-    )
+    ),
+    "第".encode().decode("latin-1").lower(),
 )
 
 
