@@ -150,6 +150,7 @@ class Run:
     batch_size: float | None = None  #: samples an optimiser step over all ranks
     accumulation: int | None = None  #: micro-batches an optimiser step
     timed_by: str = ""  #: the words beside its time, where words alone say what that is
+    elapsed_by: str = ""  #: the head of a column of elapsed time in which no unit is told
     pauses: tuple[Pause, ...] = ()
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()

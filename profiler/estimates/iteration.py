@@ -41,6 +41,7 @@ from profiler.estimates.sources import (
     printed,
     tick_of,
     torn,
+    unit_unknown,
 )
 from profiler.evidence import Evidence, Ground, confidence, some
 from profiler.model import (
@@ -80,7 +81,7 @@ class Timing:
 def timing(run: Run) -> Timing:
     """Everything a run tells about time. Fields are None where the log does not tell."""
     epoch, apart = epoch_time(run), torn(run)
-    said = [f"{apart[0]:.4g} s and {apart[1]:.4g} s are told of each step: neither is used"] if apart else []
+    said = _doubted(run, apart)
     if epoch is not None and (refuted := epoch_refuted(run, epoch)):
         epoch, said = None, [*said, refuted]
     found: dict[TimeSource, list[Sample]] = {
@@ -117,6 +118,13 @@ def timing(run: Run) -> Timing:
         warnings.append(f"{_says(source, time.median)} is not told: {why}")
         return Timing(None, epoch, throughput, None, tuple(warnings), (), told)
     return Timing(time, epoch, throughput, warm_up, tuple(warnings), tuple(samples), told)
+
+
+def _doubted(run: Run, apart: tuple[float, float] | None) -> list[str]:
+    """What is said of the times that are told and not used. `apart`: two that are told of each step, far apart."""
+    said = [f"{apart[0]:.4g} s and {apart[1]:.4g} s are told of each step: neither is used"] if apart else []
+    unknown = unit_unknown(run)
+    return [*said, unknown] if unknown else said
 
 
 def _middle(samples: Sequence[Sample], source: TimeSource) -> float:

@@ -25,6 +25,7 @@ GROWING = 3  #: so many times of epochs may grow by chance
 FALLS = 0.25  #: of the lines on which a time since a beginning may be lower than on the line before
 FEWEST_EPOCHS = 3  #: intervals between the stamps of epochs by which a time of an epoch is judged
 PARTLY = 4.0  #: so many times the training of an epoch an epoch may take, with all else that it holds
+ROW_S = 0.5  #: rows of training that a table tells are further apart
 MINUTE_S = 60.0  #: stamps may be of whole minutes
 LEAST = 1e-9  #: positions nearer to each other are one
 SHORTEST_S, LONGEST_S = 1e-9, 1e9  #: no iteration and no epoch is shorter or longer: such a number is of something else
@@ -75,7 +76,7 @@ def printed(run: Run) -> list[Sample]:
     steps = _stepped(train)
     if steps:
         return _by_position(run, steps)
-    clocked = _differences(run, [(p, p.elapsed_s) for p in train if p.elapsed_s is not None])
+    clocked = [] if unit_unknown(run) else _differences(run, _elapsed(train))
     averages = [(p, p.step_s_average) for p in train if p.step_s_average is not None]
     if len(clocked) >= 3 or (clocked and not averages):
         return clocked
@@ -122,10 +123,24 @@ def from_throughput(run: Run) -> list[Sample]:
 def from_elapsed(run: Run, bar: bool) -> list[Sample]:
     """Differences of the elapsed time that bars, or other lines, print: a clock for what the same lines say."""
     told = [p for p in _train(run) if p.elapsed_s is not None and p.iteration is not None and p.from_bar is bar]
-    if not told:
+    if not told or unit_unknown(run):
         return []
     rank = told[0].rank
-    return _differences(run, [(p, p.elapsed_s) for p in told if p.rank == rank and p.elapsed_s is not None])
+    return _differences(run, _elapsed(p for p in told if p.rank == rank))
+
+
+def _elapsed(points: Iterable[Point]) -> list[tuple[Point, float]]:
+    return [(p, p.elapsed_s) for p in points if p.elapsed_s is not None]
+
+
+def unit_unknown(run: Run) -> str:
+    """Why a column of elapsed time without a unit is not read in seconds; "" where it is. Nobody has a row written so
+    many times a second: it is of minutes, or of hours."""
+    told = [seconds for _, seconds in _elapsed(_train(run))]
+    apart = [b - a for a, b in pairwise(told) if b > a]
+    if not run.elapsed_by or not apart or median(apart) >= ROW_S:
+        return ""
+    return f"{run.elapsed_by} grows by {median(apart):.4g} a row, in a unit that is not told: it is not used"
 
 
 def _of_one_counter(points: list[Point]) -> list[Point]:

@@ -77,6 +77,9 @@ _SENTENCE = re.compile(
 )
 TOLD = 4
 _UNWEIGHTED = words_for("unweighted")
+_AUTOENCODER = frozenset(("vae", "elbo"))
+_DIVERGENCE = frozenset(("kl", "kld"))
+_RECONSTRUCTION = frozenset(("recon", "rec", "reconstruction"))
 #: A shell's trace or a command line says what was asked for, never how far it is.
 _COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
 #: Marks that are of use only beside others.
@@ -134,7 +137,7 @@ def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning]
         fields = [replace(f, what="iterations_per_epoch") if f.what == "iterations" else f for f in fields]
     elif row.kind == "loose" and not line.bar and _begins_with_seconds(line.marks[0], fields):
         fields.append(Field("epoch_time", line.marks[0].token))
-    return _plan(rule, row.kind, canonical, one_each(_without_unweighted(fields)), line)
+    return _plan(rule, row.kind, canonical, one_each(_without_unweighted(_with_whole(fields))), line)
 
 
 def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None) -> Said | None:
@@ -169,6 +172,18 @@ def _without_unweighted(fields: list[Field]) -> list[Field]:
     if any(f.what == "loss" for f in fields):
         return fields
     return [f for f in fields if f.what != "part" or not _UNWEIGHTED.intersection(words_of(f.name))]
+
+
+def _with_whole(fields: list[Field]) -> list[Field]:
+    """Of the losses of an autoencoder the one that is called so: beside a reconstruction and a divergence, whose weight
+    is not told, it is the whole."""
+    parts = [f for f in fields if f.what == "part"]
+    named = [set(words_of(f.name)) for f in parts]
+    held = set().union(*named)
+    whole = [f for f, words in zip(parts, named, strict=True) if words & _AUTOENCODER]
+    if len(whole) != 1 or held.isdisjoint(_DIVERGENCE) or held.isdisjoint(_RECONSTRUCTION):
+        return fields
+    return [replace(f, what="loss") if f is whole[0] else f for f in fields]
 
 
 def _plan(rule: str, kind: str, printed: str, fields: list[Field], line: Said) -> Plan:

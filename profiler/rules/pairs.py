@@ -20,12 +20,16 @@ _UNIT = re.compile(
     r"\s?([A-Za-z_µμ]+(?:\s?/\s?|\s+per\s+|-per-)[A-Za-z]+(?:\s?(?:/|\bper\b)\s?[A-Za-z]+)?|[A-Za-zµμ]+|%|/\s?s(?:ec)?\b)"
     r"(?![A-Za-z_]|\s*[:=])"
 )
+_HALF_OF_DAY = re.compile(r"\s?[AaPp][Mm]\b")
 _MAGNITUDE = re.compile(r"([kKMG])(?=\s|/|,|;|\||$|\))")
 _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _CUT = re.compile(r"[|,;\t{}\]\n]|\s-+\s|\s{2,}|->|=>|\s>+\s|:\s+|(?<=[a-z]{4})\.\s+")
 _AT = re.compile(r"(?i)^(.*?)\s*\b(?:at|after|@|for|in|on|of)\s+(?:the\s+)?([A-Za-z_ ]+)$")
+#: `0.97 loss`, `0.97 C.E. Loss`, `94.3% accuracy`
 _NAMED_BEHIND = re.compile(
-    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|cost|accuracy|acc))\b(?!\s*(?:[:=\d/]|[-|>~]+\s*$))",
+    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?"
+    r"(?:(?:avg\.?|average|mean|cross[ -]?entropy|b?\.?c\.?e\.?|mse|nll) )?"
+    r"(?:loss|cost|accuracy|acc))\b(?!\s*(?:[:=\d/]|[-|>~]+\s*$))",
     re.IGNORECASE,
 )
 #: `3.70 seconds elapsed`: since a beginning.
@@ -269,6 +273,9 @@ def _heads_next(left: str, right: str, words: Mapping[str, Meaning]) -> bool:
 def _unit_of(mark: Mark, right: str, words: Mapping[str, Meaning]) -> int:
     """Set the unit that stands behind a number; how many characters it takes."""
     used = 0
+    half = _HALF_OF_DAY.match(right) if mark.kind == DUR else None
+    if half is not None:
+        return half.end()
     m = _MAGNITUDE.match(right)
     if m:
         mark.scale = _MAGNITUDES[m.group(1)]

@@ -56,8 +56,12 @@ _BLANK = frozenset(
         "+",
     ]
 )
+_COMMENTS = ("#", "%")  #: signs before a head, of numpy.savetxt and plotters; or a column of indices
 #: Words of the head of a column that says of which data a row is.
 _SIDES = frozenset(("is", "train", "training", "phase", "split", "mode", "set", "subset", "stage"))
+_ERROR = re.compile(r"(?:rmse|mse|l2)_([a-z]+)|([a-z]+)_(?:rmse|mse)")
+_LOSS_OF = {"train": Meaning("loss"), "validation": Meaning("validation_loss")}
+_LOSSES = ("loss", "part", "validation_loss")
 _HELD_OUT = {"loss": "validation_loss", "part": "validation_loss", "accuracy": "validation_accuracy"}
 _TIMES = frozenset(("window_time", "elapsed", "step_time", "epoch_time", "skip"))
 LONGEST_HEAD = 4000
@@ -75,10 +79,13 @@ class Table:
     before: int = 0  #: words that stand before the head, and before each row: of a logger, a launcher
 
     def cells(self, line: str) -> list[str]:
-        """Of a row, or its canonical text; a bar at its end is none."""
+        """Of a row, or its canonical text; a bar at its end is none. The sign of a comment before a head is no column:
+        its cell is empty where a row has one cell less."""
         bar = _BAR.search(line) if "%|" in line else None
         line = line[: bar.start()] if bar else line
-        return _cells(_behind(line, self.before), self.delimiter)
+        found = _cells(_behind(line, self.before), self.delimiter)
+        commented = self.names[0] in _COMMENTS and len(found) == len(self.names) - 1
+        return ["", *found] if commented else found
 
     def plan(self, text: str, *, dressed: bool = True) -> Plan | None:
         """The plan for a row of this table; None when the line is no row of it. `dressed`: cells between signs may
@@ -202,6 +209,9 @@ def _kind(what: set[str]) -> str:
 
 def _field(column: Meaning, name: str, token: int, cell: re.Match[str]) -> Field:
     sign, kind, unit = cell.groups()
+    unit_told = kind == DUR or unit in TIME_UNITS
+    if column.what == "elapsed" and unit_told:
+        name = ""  # what else its head is called says nothing of its unit
     timed = column.what in (
         "step_time",
         "window_time",
@@ -282,7 +292,20 @@ def _columns(names: list[str]) -> tuple[Meaning | None, ...]:
             columns[i] = Meaning("part")
     if any(c is not None and c.what == "part" for c in columns) and "total" in lower:
         columns[lower.index("total")] = Meaning("loss")
-    return tuple(columns)
+    return _with_errors(columns, lower)
+
+
+def _with_errors(columns: list[Meaning | None], names: list[str]) -> tuple[Meaning | None, ...]:
+    """`rmse_trn`, `val_mse`: where no column is called a loss, an error of one side is the loss of that side."""
+    if any(c is not None and c.what in _LOSSES for c in columns):
+        return tuple(columns)
+    return tuple(c or _error(n) for c, n in zip(columns, names, strict=True))
+
+
+def _error(name: str) -> Meaning | None:
+    named = _ERROR.fullmatch(name)
+    side = side_of(named.group(1) or named.group(2)) if named is not None else ""
+    return _LOSS_OF.get(side)
 
 
 def _column(name: str) -> Meaning | None:
@@ -307,6 +330,11 @@ MEASURES = (
     b"xent",
     b"cost",
     b"elbo",
+    b"mse_",
+    b"_mse",
+    b"_rmse",
+    b"l2_t",  # and without its digits
+    b"l_t",
 )
 
 
@@ -359,14 +387,14 @@ class Bare:
 
     def __init__(self) -> None:
         self.alive = True
-        self.last = -1
+        self.first = self.last = -1
         self.seen = 0
         self.held: list[tuple[int, str]] = []
 
     def take(self, number: int, text: str) -> list[tuple[int, str]]:
         """The rows that may be read now that this line came."""
         m = self._ROW.fullmatch(text) if number == self.seen + 1 else None
-        if m is None or int(m.group(1)) < self.last + (not any(map(str.isalpha, text))):
+        if m is None or not self._goes_on(int(m.group(1)), text):
             self.alive = False
             self.held = []
             return []
@@ -377,6 +405,13 @@ class Bare:
             return []
         out, self.held = self.held, []
         return out
+
+    def _goes_on(self, index: int, text: str) -> bool:
+        """Whether an index follows the one before, or is the file's first again: another training was appended."""
+        if self.first < 0:
+            self.first = index
+        anew = index == self.first and self.seen >= self.NEEDED
+        return anew or index >= self.last + (not any(map(str.isalpha, text)))
 
     @staticmethod
     def plan(text: str) -> Plan | None:
@@ -398,11 +433,13 @@ class Bare:
         return plan.compile()
 
     def to_json(self) -> dict[str, Any]:
-        return {"alive": self.alive, "last": self.last, "seen": self.seen, "held": [list(h) for h in self.held]}
+        held = [list(h) for h in self.held]
+        return {"alive": self.alive, "first": self.first, "last": self.last, "seen": self.seen, "held": held}
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> Bare:
         self = cls()
-        self.alive, self.last, self.seen = state["alive"], state["last"], state["seen"]
+        self.alive, self.first = state["alive"], state["first"]
+        self.last, self.seen = state["last"], state["seen"]
         self.held = [(n, t) for n, t in state["held"]]
         return self

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from profiler.model import Failure, FailureKind, Kind, Point, Run, Scope
 from profiler.rules.lexicon.sides import side_of
+from profiler.rules.lexicon.units import TIME_UNITS
 from profiler.rules.lexicon.words import words_of
 from profiler.rules.plan import Field, Row
 from profiler.rules.rule import MEASURES
@@ -43,6 +44,7 @@ _TOTAL = frozenset(
         "sum",
     )
 )
+_OF_A_STEP = frozenset(("step_time", "step_rate"))  #: beside them an ambiguous time says nothing more
 SUMMED, MOST_SUMMED = 3, 16  #: losses of which one may be the sum of the others
 LIKE_THE_SUM = 1e-3  #: a loss this near to the sum is it
 LIKE_THE_CLOCK = 0.25  #: a time this near to what the stamps say is what they say
@@ -93,6 +95,7 @@ def build(run: Open) -> Run:
         batch_size=numbers.get("batch_size"),
         accumulation=int(numbers["accumulation"]) if "accumulation" in numbers else None,
         timed_by=next((f.name for s in cast.chosen for f in s.plan.fields if f.what == "step_time"), ""),
+        elapsed_by=next(filter(_without_unit, _heads_of_elapsed(cast.chosen)), ""),
         failure=_failure(run, cast.main),
         warnings=(),
     )
@@ -167,6 +170,14 @@ def _total_epochs(run: Open, points: list[Point]) -> float | None:
         return printed[-1]
     announced = run.context[1] if run.context else None
     return announced or run.facts.numbers.get("epochs")
+
+
+def _heads_of_elapsed(chosen: list[Series]) -> Iterator[str]:
+    return (f.name for s in chosen for f in s.plan.fields if f.what == "elapsed" and f.name)
+
+
+def _without_unit(head: str) -> bool:
+    return TIME_UNITS.keys().isdisjoint(words_of(head))
 
 
 def _thinned(s: Series) -> int:
@@ -368,8 +379,8 @@ def _points_of(s: Series, main: bool) -> Iterator[tuple[int, int, Point]]:
 
 def _time_by_clock(s: Series) -> str:
     """What an ambiguous time means where the lines are stamped: the step's, the window's, or "" where neither fits."""
-    field = next((f for f in s.plan.fields if f.what == "window_time"), None)
-    if field is None:
+    field = s.plan.window
+    if field is None or any(f.what in _OF_A_STEP for f in s.plan.fields):
         return ""
     shares = list(_shares(s, field))
     if len(shares) < 2:

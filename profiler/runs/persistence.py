@@ -27,7 +27,7 @@ from profiler.runs.run_reader import Runs
 from profiler.runs.series import RECENT, SAME, Series
 from profiler.text.terminal import Terminal
 
-VERSION = 5
+VERSION = 6
 _ROW = tuple(s for s in Row.__slots__ if s not in ("plan", "groups"))
 _POINT_DEFAULTS = {f.name: f.default for f in fields(Point)}
 

@@ -217,24 +217,42 @@ class Runs:
     def _is_shorter(self, plan: Plan, groups: Sequence[str]) -> bool:
         """Whether a bar without a name has a smaller total than the one like it, with nothing between them that begins
         an epoch, and that one stands full, or went on by itself and stands: it is an evaluation's. One that steps once
-        for each shorter bar counts what those are parts of."""
+        for each shorter bar counts what those are parts of. A longer one is where the other is done with its epoch."""
         run = self.bounds.open
         series = run.series.get(plan.series)
         if series is None or series.total is None or self.bounds.header is not None:
             return False
         series.settle()
         total = next((plan.value(f, groups) for f in plan.fields if f.what == "iterations"), None)
-        if total is None or total >= series.total:
+        if total is None or total == series.total:
             return False
+        return self._is_aside(series, plan, total)
+
+    def _is_aside(self, series: Series, plan: Plan, total: float) -> bool:
+        """Whether a bar of another total than the one like it is an evaluation's."""
         if total in series.aside:
             return True
+        if total > (series.total or 0.0):
+            return self._is_aside_though_longer(series, plan)
+        if total == series.filled and not series.aside:
+            series.aside = [series.total or 0.0]  # each epoch begins with the shorter one: the longer one evaluates
+            return False
         drawn, series.newer = series.count - series.newer, series.count
         if series.last_iteration == series.total:
-            return plan.loss is not None or any(s.has_loss for s in run.series.values())
+            return plan.loss is not None or any(s.has_loss for s in self.bounds.open.series.values())
         if drawn < BY_ITSELF:
             return False
         series.aside = [*series.aside, total]
         return True
+
+    def _is_aside_though_longer(self, series: Series, plan: Plan) -> bool:
+        """Whether a bar stands full behind the head of the epoch that is under way: what is drawn without a name
+        behind it, however long, is no training of that epoch. Without a head the next epoch may tell."""
+        if plan.loss is not None or series.last_iteration != series.total:
+            return False
+        series.filled = series.filled or series.total
+        context = self.bounds.open.context
+        return context is not None and series.last_epoch == context[0]
 
     def _advance(self, run: Open, series: Series, row: Row, late: bool = False) -> None:
         """Take the row into its series. `late`: another rank's line, behind where the series stands."""

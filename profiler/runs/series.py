@@ -37,6 +37,7 @@ class Series:
         "count",
         "epoch_restarts",
         "epochs",
+        "filled",
         "first_epoch",
         "first_iteration",
         "first_line",
@@ -114,6 +115,7 @@ class Series:
         self.pending: Pending | None = None
         self.steady: object = None  #: what stays the same from line to line, as printed: epoch, total, rank
         self.aside: Sequence[float] = ()  #: totals of shorter bars that were drawn while this one stood
+        self.filled: float | None = None  #: total of the bar that stood full when a longer one was drawn first
         self.newer = 0  #: its count when a shorter bar was drawn last
         self.whole = False  #: a bar of an epoch: one position however often it is drawn
 

@@ -47,6 +47,7 @@ _STAMP = re.compile(
 )
 _TOGETHER = re.compile(rf"(?<![\w.<=-]){_I}[-_]{_I}(?![\w.])")
 _DASHED = re.compile(rf"(?<![\w.<=-]){_I}-{_I}-{_I}[-_ ]{_I}-{_I}(?:-{_I})?(?![\w.-])")
+_AFTERNOON = {"": 0, "am": -1, "pm": 1}
 _HEAD = 120  #: canonical characters in which a stamp is looked for
 
 
@@ -73,7 +74,7 @@ class Clock:
                 seconds /= 1e3
             return (seconds, True) if 1e8 < seconds < 1e10 else None
         texts, clock = _with_colons(self.form, texts)
-        if clock.count(":") < 2 and self.form == "clock":
+        if clock.count(":") < 2 and self.form == "clock" and not self.afternoon:
             return None
         seconds = duration(clock) if clock.count(":") == 2 else duration(clock) * 60
         if seconds > 86401:
@@ -196,8 +197,7 @@ def _form(m: re.Match[str], numbers: list[str]) -> Clock | None:
     first = _tokens_before(m, m.start())
     tokens = tuple(range(first, _tokens_before(m, m.end())))
     clock_token = _tokens_before(m, m.start("clock"))
-    half = m.group("half")
-    afternoon = 0 if half is None else (1 if half.lower() == "pm" else -1)
+    afternoon = _AFTERNOON[(m.group("half") or "").lower()]
     if m.group("a"):
         whole = "ymd" if len(numbers[tokens[0]]) == 4 else "dmy"
         form = whole if m.group("c") else "md"
@@ -215,7 +215,7 @@ def _form(m: re.Match[str], numbers: list[str]) -> Clock | None:
         if len(numbers[tokens[0]]) != 8:
             return Clock((clock_token,), "clock", afternoon=afternoon) if numbers[clock_token].count(":") == 2 else None
         return Clock((tokens[0], clock_token), "compact", afternoon=afternoon)
-    if numbers[clock_token].count(":") < 2:
+    if numbers[clock_token].count(":") < 2 and not afternoon:
         return None
     return Clock((clock_token,), "clock", afternoon=afternoon)
 

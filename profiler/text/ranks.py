@@ -204,7 +204,7 @@ def _stamp_inside(canonical: str, numbers: list[str], head: _Head) -> clock.Cloc
     if seconds:
         group = next(g for g in ("t", "t2", "t3") if seconds.group(g))
         return clock.Clock((_token(canonical, seconds.start(group)),), "epoch-seconds")
-    if head.found is None or head.found[0].form == "clock":
+    if head.found is None or (head.found[0].form == "clock" and not head.found[0].afternoon):
         return None
     found, begins, ends = head.found
     before, behind = canonical[:begins], canonical[ends:]

@@ -48,10 +48,11 @@ PUBLIC_HELD = Path(__file__).with_name("public_held.yaml")
 MINED = Path(__file__).with_name("mined.yaml")
 MINED_HELD = Path(__file__).with_name("mined_held.yaml")
 DRAWN = Path(__file__).with_name("drawn.yaml")
+FIFTH = Path(__file__).with_name("fifth.yaml")
 #: Labels of excerpts whose text is not ours to keep: where each stands is told, a folder of NAME.log files is read.
 ELSEWHERE = {
     **{"found": FOUND, "found_held": FOUND_HELD, "public": PUBLIC, "public_held": PUBLIC_HELD},
-    **{"mined": MINED, "mined_held": MINED_HELD, "drawn": DRAWN},
+    **{"mined": MINED, "mined_held": MINED_HELD, "drawn": DRAWN, "fifth": FIFTH},
 }
 SETS = {
     **{"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD, "thin": THIN},

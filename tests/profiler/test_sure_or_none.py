@@ -494,3 +494,73 @@ def test_of_an_epoch_told_twice_the_second_behind_words_of_testing_is_held_out()
     run = alone([a + b for a, b in zip(told, held, strict=True)])
     assert run["loss"]["n"] == 8 and run["loss"]["last"] == [7, round(falling(7), 6)]
     assert run["validation"]["loss"]["last"] == [7, round(falling(7) + 0.2, 6)]
+
+
+def table_with(head: str, seconds: float) -> dict[str, Any]:
+    """Rows whose elapsed time grows by so much."""
+    rows = [f"{50 * k}   {k * seconds:.17f}   {falling(k):.9f}" for k in range(10)]
+    return alone([f"Iteration   {head}   Loss", *rows])
+
+
+def test_an_elapsed_time_that_grows_by_little_and_tells_no_unit_is_of_hours() -> None:
+    """Fifty iterations of training and a row about them in 0.03 s: it is hours, which nothing says."""
+    run = table_with("Wall_Time", 0.0313)
+    assert run["iteration_time"] is None
+    assert "Wall_Time grows by 0.0313 a row, in a unit that is not told" in run["warnings"][0]
+    assert table_with("Wall_Time", 31.3)["iteration_time"]["median"] == pytest.approx(0.626)
+    assert table_with("wall_time_s", 0.0313)["iteration_time"]["median"] == pytest.approx(0.000626)
+
+
+def test_a_rate_beside_the_time_of_a_window_is_of_a_step() -> None:
+    """Caffe: the rate was divided by the hundred iterations of the window, though the stamps said otherwise."""
+    lines = [
+        f"I0718 04:{2 * k:02d}:03.865905 23375 solver.cpp:218] Iteration {100 * k} (0.8334 iter/s, 119.99s/100 iters), "
+        f"loss = {falling(k):.4f}"
+        for k in range(1, 4)
+    ]
+    assert alone(lines)["iteration_time"]["median"] == pytest.approx(1.2, rel=0.01)
+
+
+def test_a_held_out_loss_in_a_language_without_blanks_stays_beside_trainings() -> None:
+    lines = [f"Epoch {k} 完成 | 训练损失: {falling(k):.4f} | 验证损失: {falling(k) + 1:.4f}" for k in range(6)]
+    run = alone(lines)
+    assert run["loss"]["last"] == [5, round(falling(5), 4)]
+    assert run["validation"]["loss"]["last"] == [5, round(falling(5) + 1, 4)]
+
+
+def test_a_clock_of_twelve_hours_names_no_value_and_stands_for_the_epoch() -> None:
+    told = [f"Epoch {k} @ {(9 + k) % 12 or 12}:27 {'PM' if k < 3 else 'AM'}" for k in range(6)]
+    run = alone([f"{head} : {falling(k):.4f} C.E. Loss, 94.28% Accuracy" for k, head in enumerate(told)])
+    assert run["loss"]["last"] == [5, round(falling(5), 4)]
+    assert run["epoch_time"]["median"] == pytest.approx(3600)
+
+
+def bar_of(total: int, each_s: float) -> str:
+    """The states of a bar without a name."""
+    states = []
+    for done in range(total // 10, total + 1, total // 10):
+        lasted = f"{int(done * each_s) // 60:02d}:{int(done * each_s) % 60:02d}"
+        states.append(f"\r{100 * done // total:3d}%|###   | {done}/{total} [{lasted}<00:10, {1 / each_s:.2f}it/s]")
+    return "".join(states)
+
+
+@pytest.mark.parametrize("head", ["", "-------第 {} 轮训练开始-------\n", "Starting epoch {}\n"])
+def test_a_longer_bar_behind_a_full_one_evaluates(head: str) -> None:
+    """Held-out samples one by one behind the batches of training: 25 times too short an iteration was told."""
+    bars = f"{bar_of(100, 0.5)}\n{bar_of(1500, 0.02)}\n"
+    text = "".join(f"{head.format(k)}{bars}epoch {k} | train_loss: {falling(k):.4f}\n" for k in range(4))
+    (run,) = read(text)
+    assert run["iteration_time"]["median"] == pytest.approx(0.5)
+    assert (run["iterations"]["last"], run["iterations"]["total"]) == (100, 100)
+
+
+def test_a_curve_of_two_columns_that_begins_again_is_of_two_trainings() -> None:
+    rows = [f"{k},{falling(k):.4f}" for k in range(1, 24)]
+    first, second = read("\n".join([*rows, *rows[:9]]) + "\n")
+    assert (first["loss"]["n"], second["loss"]["n"]) == (23, 9)
+    assert second["loss"]["first"] == [1, round(falling(1), 4)]
+
+
+def test_the_loss_of_an_autoencoder_is_the_whole_of_reconstruction_and_divergence() -> None:
+    lines = [f"ITER {500 * k}. loss_vae: {falling(k):.4f}; loss_recon: 0.{40 - k}; loss_kl: 29{k}.5" for k in range(9)]
+    assert alone(lines)["loss"]["last"] == [4000, round(falling(8), 4)]

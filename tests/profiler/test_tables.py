@@ -83,3 +83,37 @@ def test_what_a_line_tells(line: str, what: str, value: float | None) -> None:
     everything = load()
     read = read_line(everything.without(everything.formats), line)
     assert (None if read is None else read[1].get(what)) == value
+
+
+HEAD_OF_ERRORS = "{}step      rmse_val    rmse_trn    rmse_e_val  rmse_e_trn         lr\n"
+
+
+@pytest.mark.parametrize("sign", ["# ", "#  ", "%  "])
+def test_a_head_behind_the_sign_of_a_comment(sign: str) -> None:
+    """numpy.savetxt and plotters: the sign is no column, and rows have one cell less. An error of one side is the loss
+    of that side; those of energies and forces are neither."""
+    rows = "".join(
+        f"{100 * k:7d}      {9 - k}.5e+00    {8 - k}.4e+00    1.{k}e-01  1.{k}e-01    1.0e-03\n" for k in range(5)
+    )
+    (run,) = others.read(HEAD_OF_ERRORS.format(sign) + rows)
+    assert (run["iterations"]["first"], run["iterations"]["last"]) == (0, 400)
+    assert (run["loss"]["name"], run["loss"]["n"], run["loss"]["last"]) == ("rmse_trn", 5, [400, 4.4])
+    assert run["validation"]["loss"]["last"] == [400, 5.5]
+
+
+def test_a_sign_before_a_head_set_by_single_blanks() -> None:
+    rows = "".join(f"{k} {9 - k}.5 0.00{k + 1}\n" for k in range(5))
+    (run,) = others.read("# epoch loss rate\n" + rows)
+    assert (run["epochs"]["last"], run["loss"]["last"]) == (4, [4, 5.5])
+
+
+def test_a_sign_that_heads_a_column_of_indices_is_that_column() -> None:
+    rows = "".join(f"{100 * k}  {k}  {9 - k}.5\n" for k in range(1, 6))
+    (run,) = others.read("#  epoch  loss\n" + rows)
+    assert (run["iterations"]["last"], run["epochs"]["last"], run["loss"]["last"]) == (500, 5, [500, 4.5])
+
+
+def test_a_loss_comes_before_errors_of_both_sides() -> None:
+    rows = "".join(f"{k},{9 - k}.5,0.{k + 1},0.{k + 2}\n" for k in range(1, 6))
+    (run,) = others.read("epoch,loss,train_rmse,val_rmse\n" + rows)
+    assert (run["loss"]["name"], run["validation"]) == ("loss", None)

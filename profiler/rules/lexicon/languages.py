@@ -20,12 +20,15 @@ _ABROAD = re.compile(
 #: for all of them at each place of a line costs a hundred times as much.
 _UNDIVIDED = re.compile("[\u3040-\ud7ff]")
 _DIVIDED = re.compile(r"[^\W\d_]+")
+#: What a word is set off by until its neighbours are known: two blanks would part the words of one name.
+_EDGE = "\0"
+_BESIDE = re.compile(f"(?: ?{_EDGE})+ ?")
 #: "第 3 轮": the number stands before what it counts.
 _COUNTED = {"轮": "epoch", "步": "step", "次": "iteration"}
 _ORDINAL = re.compile(rf"第\s?({INT})\s?([{''.join(_COUNTED)}])")
 #: Those words as a line's bytes hold them, read as latin-1 and in small letters: for the cheap test of a line.
-FOREIGN_TRIGGERS = tuple(
-    dict.fromkeys(
+FOREIGN_TRIGGERS = (
+    *dict.fromkeys(
         form.encode().decode("latin-1").lower()
         for word, english in FOREIGN.items()
         if english
@@ -38,7 +41,8 @@ FOREIGN_TRIGGERS = tuple(
             "batch",
         )
         for form in (word, word.capitalize(), word.upper())
-    )
+    ),
+    "第".encode().decode("latin-1").lower(),
 )
 
 
@@ -48,9 +52,11 @@ def english(text: str) -> str:
         return text
     if "第" in text:
         text = _ORDINAL.sub(lambda m: f" {_COUNTED[m.group(2)]} {m.group(1)} ", text)
-    return _ABROAD.sub(_english, text)
+    return _BESIDE.sub(" ", _ABROAD.sub(_english, text))
 
 
 def _english(m: re.Match[str]) -> str:
     word = FOREIGN[m.group().lower()].replace("_", " ")
-    return word if m.group()[0].isascii() or m.group()[0] < "\u2e80" else f" {word} "  # no blanks between those words
+    if m.group()[0] < "\u2e80":
+        return word
+    return f"{_EDGE}{word}{_EDGE}"  # no blanks stand between those words
