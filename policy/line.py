@@ -12,8 +12,10 @@ its equals.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from policy.model import Decision, Job, JobName, Reason, Seconds, Snapshot
 
@@ -65,18 +67,20 @@ def told(decision: Decision, snapshot: Snapshot) -> Decision:
     moved = [job for job in snapshot.jobs if job.place is not None]
     if not moved:
         return decision
-    waiting = [job for job in snapshot.jobs if not decision.allocation.get(job.name)]
+    waits = [not decision.allocation.get(job.name) for job in snapshot.jobs]
+    passing = _Passing(snapshot.jobs)
+    passed, behind = passing.passed(waits), passing.passed_by(waits)
     reasons, notes = dict(decision.reasons), []
     for job in sorted(moved, key=lambda j: (-j.precedence, -j.priority, j.order)):
         reason = reasons[job.name]
         numbers = {**reason.numbers, "priority": job.priority, "precedence": job.precedence}
         did = ""
-        if passed := _passed(job, waiting):
+        if (whom := passed.get(job.name)) is not None:
             by = f"precedence {job.precedence}" if job.precedence else f"priority {job.priority}"
-            did = f"; {by} puts it before {_names(passed)}"
-            notes.append(f"job {job.name} stands before {_names(passed)}, by {by}")
-        elif not decision.allocation.get(job.name):
-            did = _behind(job, snapshot.jobs)
+            did = f"; {by} puts it before {_names(*whom)}"
+            notes.append(f"job {job.name} stands before {_names(*whom)}, by {by}")
+        elif (who := behind.get(job.name)) is not None:
+            did = f"; {_names(*who)} came later and {'stands' if who[0] == 1 else 'stand'} before it, by priority"
         reasons[job.name] = Reason(reason.code, reason.text + did, numbers, reason.change)
     if len(notes) > _NAMED:
         notes[_NAMED:] = [f"{len(notes) - _NAMED} more jobs stand before earlier ones"]
@@ -84,32 +88,112 @@ def told(decision: Decision, snapshot: Snapshot) -> Decision:
     return replace(decision, reasons=reasons, certificate=certificate)
 
 
-def _behind(job: Job, others: Iterable[Job]) -> str:
-    passing = [j.name for j in others if _came(j) > _came(job) and j.order < job.order and _urgent(j) > _urgent(job)]
-    stand = "stands" if len(passing) == 1 else "stand"
-    return f"; {_names(passing)} came later and {stand} before it, by priority" if passing else ""
-
-
 def _in_line(job: Job) -> InLine:
     return InLine(job.name, job.tenant, job.submitted_s, job.priority, job.precedence)
 
 
-def _passed(job: Job, others: Iterable[Job]) -> list[JobName]:
-    """Of `others`, those that came earlier, are less urgent, and stand after it."""
-    return [j.name for j in others if _came(j) < _came(job) and j.order > job.order and _urgent(j) < _urgent(job)]
+class _Passing:
+    """Who passed whom in the line of `jobs`: how many, and the first of them as the jobs come."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = jobs
+        self._came = _ranks([(job.submitted_s, job.name) for job in jobs])
+        self._stands = _ranks([job.order for job in jobs])
+        self._urgent = _ranks([(job.precedence, job.priority) for job in jobs])
+
+    def passed(self, waits: Sequence[bool]) -> dict[JobName, _Found]:
+        """By job that was moved: those that wait, came earlier, are less urgent, and stand after it."""
+        asks = [job.place is not None for job in self._jobs]
+        return self._below(self._came, _reversed(self._stands), self._urgent, waits, asks)
+
+    def passed_by(self, waits: Sequence[bool]) -> dict[JobName, _Found]:
+        """By job that was moved and waits: those that came later, are more urgent, and stand before it."""
+        asks = [job.place is not None and wait for job, wait in zip(self._jobs, waits, strict=True)]
+        more_urgent = _reversed(self._urgent)
+        return self._below(_reversed(self._came), self._stands, more_urgent, [True] * len(asks), asks)
+
+    def _below(
+        self, first: list[int], second: list[int], third: list[int], counts: Sequence[bool], asks: Sequence[bool]
+    ) -> dict[JobName, _Found]:
+        """Of each that asks, those that count and are below it by all three ranks; none is left out."""
+        seen, out = _Ranked(max(second), max(third)), {}
+        for at in sorted(range(len(self._jobs)), key=first.__getitem__):
+            if asks[at]:
+                count, numbers = seen.below(second[at], third[at])
+                if count:
+                    out[self._jobs[at].name] = count, [self._jobs[number].name for number in numbers]
+            if counts[at]:
+                seen.put(second[at], third[at], at)
+        return out
 
 
-def _came(job: Job) -> Place:
-    return job.submitted_s, job.name
+#: How many jobs, and the names of the first.
+_Found = tuple[int, list[JobName]]
 
 
-def _urgent(job: Job) -> tuple[int, int]:
-    return job.precedence, job.priority
+class _Ranked:
+    """Numbers with two ranks from 1 each, put in one by one; those below a pair of ranks are counted without a walk
+    over all (a binary indexed tree, Fenwick 1994, over each rank)."""
+
+    def __init__(self, most: int, most_other: int) -> None:
+        self._most, self._most_other = most, most_other
+        self._parts: dict[tuple[int, int], list[int]] = {}  #: how many are in it, then the smallest of these
+
+    def put(self, one: int, other: int, number: int) -> None:
+        others = _above(other, self._most_other)
+        for i in _above(one, self._most):
+            for k in others:
+                part = self._parts.setdefault((i, k), [0])
+                part[0] += 1
+                insort(part, number, 1)
+                del part[_NAMED + 1 :]
+
+    def below(self, one: int, other: int) -> tuple[int, list[int]]:
+        """How many have both ranks smaller, and the smallest numbers among them."""
+        count, numbers = 0, list[int]()
+        others = _beneath(other - 1)
+        for i in _beneath(one - 1):
+            for k in others:
+                part = self._parts.get((i, k))
+                if part is not None:
+                    count += part[0]
+                    numbers += part[1:]
+        numbers.sort()
+        return count, numbers[:_NAMED]
 
 
-def _names(names: Sequence[JobName]) -> str:
-    if len(names) == 1:
-        return f"job {names[0]}"
-    if len(names) <= _NAMED:
-        return f"jobs {', '.join(names[:-1])} and {names[-1]}"
-    return f"jobs {', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+def _above(rank: int, most: int) -> list[int]:
+    """The parts of a binary indexed tree that a rank is in."""
+    found = []
+    while rank <= most:
+        found.append(rank)
+        rank += rank & -rank
+    return found
+
+
+def _beneath(rank: int) -> list[int]:
+    """The parts that make up all ranks to this one."""
+    found = []
+    while rank > 0:
+        found.append(rank)
+        rank &= rank - 1
+    return found
+
+
+def _ranks(values: Sequence[Any]) -> list[int]:
+    """From 1, in ascending order; equal values have one rank."""
+    rank = {value: i for i, value in enumerate(sorted(set(values)), 1)}
+    return [rank[value] for value in values]
+
+
+def _reversed(ranks: Sequence[int]) -> list[int]:
+    last = max(ranks) + 1
+    return [last - rank for rank in ranks]
+
+
+def _names(count: int, first: Sequence[JobName]) -> str:
+    if count == 1:
+        return f"job {first[0]}"
+    if count <= _NAMED:
+        return f"jobs {', '.join(first[:-1])} and {first[-1]}"
+    return f"jobs {', '.join(first)} and {count - _NAMED} more"

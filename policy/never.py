@@ -21,7 +21,8 @@ def divided(snapshot: Snapshot, speeds: Throughput) -> tuple[Snapshot, frozenset
     """The snapshot without the jobs that nothing could be given, and their names; the same object where there is
     none."""
     could = Could(snapshot, speeds)
-    unable = frozenset(job.name for job in snapshot.jobs if not (job.allocation or job.work.left == 0 or could(job)))
+    waiting = [job for job in snapshot.jobs if not job.allocation]
+    unable = frozenset(job.name for job in waiting if not could(job) and job.work.left != 0)
     if not unable:
         return snapshot, unable
     return replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.name not in unable)), unable
@@ -57,7 +58,7 @@ class Could:
         self._kinds = {(n.gpu_type, n.gpus - n.foreign, n.cpus, n.memory, n.features, not n.foreign) for n in up}
 
     def __call__(self, job: Job) -> bool:
-        cap = self._caps.get(job.tenant)
+        cap = self._caps.get(job.tenant) if self._caps else None
         alike = (self._speeds.kind(job), job.cpus_per_gpu, job.memory_per_gpu, cap)
         found = self._found.get(alike)
         if found is None:

@@ -47,21 +47,21 @@ class Span(IntEnum):
 class Curve:
     """One job's rate on one GPU type by GPU count; see the module's text for what lies between the points."""
 
-    __slots__ = ("_counts", "_most", "_rates", "_whole")
+    __slots__ = ("_counts", "_most", "_rates", "whole")
 
     def __init__(self, points: Mapping[Gpus, IterationsPerSecond], most: Gpus | None) -> None:
         self._counts = sorted(points)
         self._rates = [points[n] for n in self._counts]
         self._most = most
-        self._whole: dict[int, IterationsPerSecond] = {}  #: of whole GPUs that were asked for
+        self.whole: dict[int, IterationsPerSecond] = {}  #: of whole GPUs that were asked for
 
     def __call__(self, gpus: float) -> IterationsPerSecond:
         """iterations/s on `gpus` GPUs (0 for none)."""
         if type(gpus) is not int:
             return self._at(gpus)
-        rate = self._whole.get(gpus)
+        rate = self.whole.get(gpus)
         if rate is None:
-            rate = self._whole[gpus] = self._at(gpus)
+            rate = self.whole[gpus] = self._at(gpus)
         return rate
 
     def _at(self, gpus: float) -> IterationsPerSecond:
@@ -222,7 +222,10 @@ class Throughput:
         if len(allocation) == 1:
             ((node, gpus),) = allocation.items()
             curve = curves.get(self._type_of.get(node, ""))
-            return None if curve is None else curve(gpus) / job.slowdown.node
+            if curve is None:
+                return None
+            known = curve.whole.get(gpus)
+            return (curve(gpus) if known is None else known) / job.slowdown.node
         gpus = sum(allocation.values())
         slowest: float | None = None
         for gpu_type in {self._type_of.get(n, "") for n in allocation}:

@@ -214,7 +214,7 @@ class JobRecord:
     @property
     def checkpoint_trouble(self) -> str:
         """Why the job that runs cannot write checkpoints; "": it can, or nobody knows."""
-        if not self.state.holds or not self.native.startswith(CHECKPOINTS_FAIL):
+        if not self.native.startswith(CHECKPOINTS_FAIL) or not self.state.holds:
             return ""
         return self.native.removeprefix(CHECKPOINTS_FAIL)
 

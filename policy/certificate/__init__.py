@@ -67,6 +67,7 @@ _WEAK = (Provenance.PRIOR, Provenance.FIT)
 def _provenance(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> list[str]:
     """Numbers that rest on a prior or a fit are worth less: say how many."""
     types = {n.name: n.gpu_type for n in snapshot.cluster.nodes}
+    weakly: dict[int, set[str]] = {}  #: types whose numbers are weak, of each table of sources: many jobs share one
     weak = unknown = 0
     for job in snapshot.jobs:
         now = allocation.get(job.name)
@@ -74,7 +75,12 @@ def _provenance(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) ->
             continue
         if not job.throughput:
             unknown += 1
-        elif job.provenance and any(job.provenance.get(types.get(n, "")) in _WEAK for n in now):
+            continue
+        sources = job.provenance
+        of_types = weakly.get(id(sources))
+        if of_types is None:
+            of_types = weakly[id(sources)] = {t for t, source in sources.items() if source in _WEAK}
+        if of_types and any(types.get(n, "") in of_types for n in now):
             weak += 1
     out = []
     if unknown:

@@ -13,7 +13,9 @@ apps in the snapshot. An app that holds nothing, or whose length nobody knows, h
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping
+from operator import attrgetter
 
 from policy.model import Allocation, GpuType, Health, Job, JobName, Seconds, Snapshot
 from policy.throughput import Throughput
@@ -23,24 +25,26 @@ def rho_by_app(
     snapshot: Snapshot, allocation: Mapping[JobName, Allocation], speeds: Throughput
 ) -> tuple[dict[str, float | None], list[str]]:
     """rho by app, in the order of the snapshot, and what was left out."""
-    apps: dict[str, list[Job]] = {}
-    for job in snapshot.jobs:
-        apps.setdefault(job.app, []).append(job)
+    apps = list(map(attrgetter("app"), snapshot.jobs))
+    count = Counter(apps)
+    several: dict[str, list[Job]] = {}  #: apps of more jobs than one
     alone_at = _AtBest(_capacity(snapshot), speeds)
     mean = MeanActive(snapshot)
-    out: dict[str, float | None] = {}
+    out: dict[str, float | None] = dict.fromkeys(apps)
     unknown = 0
-    own_scheduler = {a.name for a in snapshot.apps} & set(apps)
-    for app, jobs in apps.items():
-        if len(jobs) == 1:
-            job, left = jobs[0], jobs[0].work.left
-            now = allocation.get(job.name) if left != 0 else None
-            runs = bool(now)
-            out[app] = _by_itself(job, left, now, snapshot.now_s, speeds, alone_at, mean) if now else None
-        else:
-            runs = any(j.work.left != 0 and allocation.get(j.name) for j in jobs)
-            out[app] = _together(jobs, allocation, snapshot.now_s, speeds, alone_at, mean) if runs else None
-        unknown += runs and out[app] is None
+    own_scheduler = {a.name for a in snapshot.apps} & out.keys()
+    for job, app in zip(snapshot.jobs, apps, strict=True):
+        if count[app] > 1:
+            several.setdefault(app, []).append(job)
+            continue
+        now = allocation.get(job.name)
+        if now and (left := job.work.left) != 0:
+            rho = out[app] = _by_itself(job, left, now, snapshot.now_s, speeds, alone_at, mean)
+            unknown += rho is None
+    for app, jobs in several.items():
+        if any(j.work.left != 0 and allocation.get(j.name) for j in jobs):
+            rho = out[app] = _together(jobs, allocation, snapshot.now_s, speeds, alone_at, mean)
+            unknown += rho is None
     notes = []
     if unknown:
         notes.append(f"rho: left out for {unknown} running apps whose length or speed nobody knows")

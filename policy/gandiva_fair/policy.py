@@ -307,15 +307,18 @@ class _Round:
         level = self._levels(out)
         settled = self._carried_over(out, part, level)
         out = dict(settled)
+        homes = self.site.homes
         beside: dict[NodeName, list[int]] = {}
         for name, pass_ in settled.items():
-            for node in self.site.homes.get(name, ()):
+            for node in homes.get(name, ()):
                 beside.setdefault(node, []).append(pass_)
         for job in self.jobs:
-            if job.name not in out:
-                home = self.site.homes.get(job.name, EMPTY)
-                near = [p for node in home for p in beside.get(node, ())]
-                out[job.name] = join(near, part.get(job.name, 1.0), _level_of(home, level))
+            name = job.name
+            if name in out:
+                continue
+            home = homes.get(name, EMPTY)
+            near = [p for node in home for p in beside.get(node, ())] if beside else []
+            out[name] = join(near, part.get(name, 1.0), _level_of(home, level))
         return out
 
     def _levels(self, charged: Mapping[JobName, int]) -> dict[NodeName, float]:
@@ -415,13 +418,16 @@ class _Round:
             if job.allocation and job.name not in self.placer.taken:
                 self.placer.drop(job)
         divisible, moved = [j for j in self.working if j.gpus.max is None], True
+        placer, taken = self.placer, self.placer.taken
         while moved:  # who moves to grow leaves a place to others
+            idle = placer.free()
             for job in self.working:
-                if job.name not in self.placer.taken and (job.allocation or self.placer.free()):
-                    place = self.placer.best(job, self.placer.usual(job))
+                if job.name not in taken and (idle or job.allocation):
+                    place = placer.best(job, placer.usual(job))
                     if place and (not job.throughput or self.speeds.rate(job, place)):
-                        self.placer.take(job, place)
-            moved = bool(fill(self.placer, divisible, waiting=False))
+                        placer.take(job, place)
+                        idle = placer.free()
+            moved = bool(fill(placer, divisible, waiting=False))
 
     def _take(self, job: Job, home: Mapping[NodeName, Gpus]) -> None:
         try:
@@ -436,9 +442,12 @@ class _Round:
         return [job.name for job in self.jobs if job.tenant == tenant and job.name not in names]
 
     def _shares(self, part: Mapping[JobName, float], rights: _Rights) -> dict[JobName, dict[GpuType, float]]:
-        out: dict[JobName, dict[GpuType, float]] = {j.name: {} for j in self.snapshot.jobs}
-        for name, home in self.site.homes.items():
-            out[name] = {gpu_type(self.site, home): round(part.get(name, 0.0) * self.size[name], 6)}
+        out: dict[JobName, dict[GpuType, float]] = {}
+        homes, size = self.site.homes, self.size
+        for job in self.snapshot.jobs:
+            name = job.name
+            home = homes.get(name)
+            out[name] = {gpu_type(self.site, home): round(part.get(name, 0.0) * size[name], 6)} if home else {}
         divisible: dict[str, list[Job]] = {}
         for job in self.jobs:
             if job.gpus.max is None:
@@ -464,35 +473,36 @@ class _Round:
         out = self._homeless(allocation)
         shares = {tenant: {t: round(x, 4) for t, x in have.items()} for tenant, have in rights.have.items()}
         rooms = {tenant: self.placer.room(tenant) for tenant in self.tickets}
+        homes, per_gpu = self.site.homes, self.per_gpu
         for job in self.jobs:
-            home = self.site.homes.get(job.name)
+            name, tenant = job.name, job.tenant
+            home = homes.get(name)
             if home is None:
                 continue
+            mine = part[name]
             numbers = {
-                "pass": passes[job.name],
-                "part": round(part[job.name], 4),
+                "pass": passes[name],
+                "part": round(mine, 4),
                 "home": home,
-                "tenant_gpus": shares[job.tenant],
-                "tickets_per_gpu": self.per_gpu[job.tenant],
+                "tenant_gpus": shares[tenant],
+                "tickets_per_gpu": per_gpu[tenant],
             }
-            now = allocation[job.name]
+            now = allocation[name]
             seen = reasons.outcome(job, now, self.speeds) if now or job.allocation else None
             if seen is not None and seen.code is not Code.PREEMPTED:
-                moved = self.moves.get(job.name)
+                moved = self.moves.get(name)
                 text = f"{seen.text}; {moved}" if moved else seen.text
-                out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers})  # a gang has one size
+                out[name] = Reason(seen.code, text, {**seen.numbers, **numbers})  # a gang has one size
                 continue
-            room = rooms[job.tenant]
-            if room is not None and room < self.size[job.name]:
-                out[job.name] = reasons.waits(job, Code.WAITS_CAP, self.size[job.name], self.placer)
+            room = rooms[tenant]
+            if room is not None and room < self.size[name]:
+                out[name] = reasons.waits(job, Code.WAITS_CAP, self.size[name], self.placer)
                 continue
-            code, there = Code.PREEMPTED if job.held else Code.WAITS_TURN, reasons.places(home)
-            text = (
-                f"takes turns on {there}: it may run {part[job.name]:.0%} of the quanta, and jobs "
-                "served less go first now"
-            )
-            change = f"more tickets for {job.tenant}, or fewer jobs on {there}"
-            out[job.name] = Reason(code, text, {"gpus": 0, "held": job.held, **numbers}, change)
+            held, there = job.held, reasons.places(home)
+            text = f"takes turns on {there}: it may run {mine:.0%} of the quanta, and jobs served less go first now"
+            change = f"more tickets for {tenant}, or fewer jobs on {there}"
+            code = Code.PREEMPTED if held else Code.WAITS_TURN
+            out[name] = Reason(code, text, {"gpus": 0, "held": held, **numbers}, change)
         return out
 
     def _homeless(self, allocation: Mapping[JobName, Any]) -> dict[JobName, Reason]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from policy.contract import Context
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Job, JobName, NodeName, Reason, Snapshot
@@ -197,15 +198,28 @@ def _attempt(
             placer.take(job, stay, sure=True)
         else:
             rest.append(job)
+    return _Attempt(placer, _seat(placer, rest, wants, fewest_nodes=fewest_nodes))
+
+
+def _seat(placer: Placer, rest: Sequence[Job], wants: Mapping[JobName, Want], *, fewest_nodes: bool) -> list[Job]:
+    """Place these in order, neighbours that are alike together; returns those that have no place."""
     short: list[Job] = []
-    for job in rest:
+
+    def alike(job: Job) -> object:
         want = wants[job.name]
-        place = placer.best(job, want.gpus, want.gpu_type)
-        if place is None or (fewest_nodes and len(place) > placer.fewest(job, want.gpus, place)):
-            short.append(job)
-        else:
-            placer.take(job, place, sure=True)
-    return _Attempt(placer, short)
+        return (placer.speeds.kind(job), want.gpus, want.gpu_type) if placer.plain(job) else job.name
+
+    for _, group in groupby(rest, alike):
+        jobs = list(group)
+        want = wants[jobs[0].name]
+        seated = placer.take_alike(jobs, want.gpus, want.gpu_type) if placer.plain(jobs[0]) else 0
+        for job in jobs[seated:]:
+            place = placer.best(job, want.gpus, want.gpu_type)
+            if place is None or (fewest_nodes and len(place) > placer.fewest(job, want.gpus, place)):
+                short.append(job)
+            else:
+                placer.take(job, place, sure=True)
+    return short
 
 
 def _above_their_limit(snapshot: Snapshot, wants: Mapping[JobName, Want]) -> set[str]:

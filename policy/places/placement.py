@@ -27,10 +27,10 @@ Cost: nodes in equal states are one class, so a gang on one node costs O(classes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, NodeName, Pinning, Snapshot
-from policy.places.gangs import Must, Need, Own, divisors, fit, need_of, tightest_node
+from policy.places.gangs import NOTHING, Must, Need, Own, divisors, fit, need_of, tightest_node
 from policy.places.ledger import Ledger
 from policy.throughput import Span, Throughput
 
@@ -95,11 +95,41 @@ class Placer(Ledger):
     def _on_one_node(self, job: Job, need: Need, gpus: Gpus, gpu_type: GpuType | None) -> Allocation | None:
         """What `_search` finds for most jobs that hold nothing: a node of the first type with room. None: it may find
         something all the same."""
+        i = self._tightest(job, need, gpus, gpu_type)
+        return None if i is None else {self._nodes[i].whole.name: gpus}
+
+    def _tightest(self, job: Job, need: Need, gpus: Gpus, gpu_type: GpuType | None) -> int | None:
         for one in self._types(job, gpus, gpu_type):
             if self._free[one] >= gpus:
-                i = tightest_node(self._by_type[one], need, gpus)
-                return None if i is None else {self._nodes[i].whole.name: gpus}
+                return tightest_node(self._by_type[one], need, gpus)
         return None
+
+    def plain(self, job: Job) -> bool:
+        """Whether it holds nothing, brings nothing along and has no shape, and nobody has a cap."""
+        return not job.allocation and not self._caps and need_of(job) is NOTHING
+
+    def take_alike(self, jobs: Sequence[Job], gpus: Gpus, gpu_type: GpuType | None = None) -> int:
+        """What `best` finds for one of `jobs` after the other is taken, up to the first who has to look beyond
+        one node of one type; returns how many took. They are `plain`, and of one kind.
+
+        Who takes the tightest node leaves it tighter: it is the next one's too, until others would lose by it.
+        """
+        done = 0
+        while done < len(jobs):
+            i = self._tightest(jobs[0], NOTHING, gpus, gpu_type)
+            if i is None:
+                break
+            node = self._nodes[i]
+            gangs = max(node.free - node.claimed, gpus) // gpus
+            here = jobs[done : done + gangs]
+            self._leave(i)
+            node.free -= gpus * len(here)
+            self._enter(i)
+            for job in here:
+                self.taken[job.name] = {node.whole.name: gpus}
+                self._used[job.tenant] = self._used.get(job.tenant, 0) + gpus
+            done += len(here)
+        return done
 
     def best_without(self, job: Job, gpus: Gpus, kept: Mapping[NodeName, Gpus]) -> Allocation | None:
         """As `best`, were so many of the free GPUs of these nodes taken."""

@@ -80,8 +80,9 @@ def _is_new(job: Job, proposal: Proposal, closed: Collection[NodeName]) -> bool:
     now = proposal.allocation.get(job.name, EMPTY)
     if not now or now == job.allocation:
         return False
-    asks = job.shape is not None or job.gpu_types is not None
-    return asks or any(now[name] > job.allocation.get(name, 0) for name in now.keys() & closed)
+    if job.shape is not None or job.gpu_types is not None:
+        return True
+    return bool(closed) and any(now[name] > job.allocation.get(name, 0) for name in now.keys() & closed)
 
 
 def _took(placer: Placer, job: Job, allocation: Allocation) -> bool:

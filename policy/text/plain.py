@@ -25,29 +25,31 @@ def surely_plain(value: Any, lists: frozenset[type] = frozenset((list, tuple))) 
     The quick answer for nearly everything; of the rest, `plain` and `not_plain` tell. It goes level by level, each in
     one sweep of the interpreter's own loops: what a policy says of ten thousand jobs is four or five levels.
     """
-    level = [value]
+    level: Iterable[Any] = [value]
     for _ in range(MOST_LEVELS):
-        kinds = set(map(type, level))
-        deeper = kinds - _LEAVES
-        if not (deeper <= lists | {dict} and (float not in kinds or _finite(level))):
+        rest = [v for v in level if type(v) not in _AS_IT_IS]
+        kinds = set(map(type, rest))
+        if not (kinds <= lists | _NUMBERS_AND_DICTS and (float not in kinds or _finite(rest))):
             return False
-        if not deeper:
+        dicts = rest if kinds == _DICTS else [v for v in rest if type(v) is dict]
+        if kinds.isdisjoint(lists | _DICTS):
             return True
-        dicts = level if kinds == _DICTS else [v for v in level if type(v) is dict]
         if not _TEXT.issuperset(map(type, chain.from_iterable(dicts))):
             return False
-        inside = [] if deeper == _DICTS else chain.from_iterable([v for v in level if type(v) in lists])
-        level = [*chain.from_iterable(map(dict.values, dicts)), *inside]
+        inside = [] if kinds.isdisjoint(lists) else [v for v in rest if type(v) in lists]
+        level = chain(chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(inside))
     return False
 
 
-def _finite(level: Iterable[Any]) -> bool:
-    return all(map(math.isfinite, [v for v in level if type(v) is float]))
+def _finite(values: Iterable[Any]) -> bool:
+    return all(map(math.isfinite, [v for v in values if type(v) is float]))
 
 
 #: Deeper, and where a value holds itself, nobody is sure.
 MOST_LEVELS = 100
-_LEAVES = frozenset((str, bool, int, float, type(None)))
+#: What is plain whatever it says, and holds nothing more.
+_AS_IT_IS = frozenset((str, bool, int, type(None)))
+_NUMBERS_AND_DICTS: frozenset[type] = frozenset((float, dict))
 _TEXT = frozenset((str,))
 _DICTS = frozenset((dict,))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -85,3 +86,41 @@ def test_a_take_on_one_node_leaves_the_books_that_any_other_way_leaves(seed: int
         for books in ("taken", "_used", "_stay", "_claims", "_free", "_closed", "_beside", "_racks"):
             assert getattr(quick, books) == getattr(any_way, books)
     assert quick.taken
+
+
+def twins(seed: int) -> tuple[Snapshot, list[Job], int]:
+    """A crowd without caps, and jobs of one kind that wait there, all of them for as many GPUs."""
+    made, rng = crowd(seed, 40), Random(seed)
+    one = next((job for job in made.jobs if job.cpus_per_gpu is None), replace(made.jobs[0], cpus_per_gpu=None))
+    size = one.gpus.at_most(rng.randint(1, 4)) or one.gpus.min
+    alike = [replace(one, name=f"twin{i:02}", app=f"twin{i:02}", allocation=EMPTY) for i in range(30)]
+    holding = tuple(job for job in made.jobs if job.allocation)
+    free = tuple(replace(tenant, cap=None) for tenant in made.tenants)
+    return replace(made, jobs=(*holding, *alike), tenants=free), alike, size
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_jobs_that_are_alike_are_seated_where_each_by_itself_would_be(seed: int) -> None:
+    snapshot, alike, size = twins(seed)
+    together, each = Placer(snapshot), Placer(snapshot)
+    for job in snapshot.jobs[: seed % 5]:  # some who hold something gave it up: of the others' nobody takes any yet
+        together.drop(job)
+        each.drop(job)
+    assert all(map(together.plain, alike))
+    seated = together.take_alike(alike, size)
+    for job in alike[:seated]:
+        place = each.best(job, size)
+        assert place is not None and len(place) == 1
+        each.take(job, place, sure=True)
+    assert seated == len(alike) or each._on_one_node(alike[seated], need_of(alike[seated]), size, None) is None
+    assert list(together.taken.items()) == list(each.taken.items())
+    assert (together._by_type, together._free, together._used) == (each._by_type, each._free, each._used)
+    assert together._classes_by_rack() == each._classes_by_rack()
+
+
+def test_twins_find_seats_and_run_out_of_them() -> None:
+    seats = []
+    for seed in range(60):
+        snapshot, alike, size = twins(seed)
+        seats.append(Placer(snapshot).take_alike(alike, size))
+    assert sum(1 < n < 30 for n in seats) > 20
