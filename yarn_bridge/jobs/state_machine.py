@@ -98,6 +98,7 @@ class Step:
     record: Record
     actions: tuple[Action, ...] = ()
     note: str = ""  #: what is undone by it, for people
+    leaves: bool = False  #: it trains, and nobody asked: it leaves to be started anew
 
 
 _SWEEP, _MAKE, _DESTROY = Action(Verb.SWEEP), Action(Verb.MAKE), Action(Verb.DESTROY)
@@ -214,7 +215,7 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
         return Step(record)
     if resumable and (why := worn(facts, RENEW_AT)):
         leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=why)
-        return Step(leaving)
+        return Step(leaving, leaves=True)
     return _within_its_grant(record, facts)
 
 

@@ -76,6 +76,10 @@ class JobExecutor:
                     errors[stray.app.id] = error
         return errors
 
+    def check_power(self, record: Record) -> None:
+        """Raises Powerless where we could not give its workers back once they have gone, nor start it again."""
+        self._manager.check_power(record.owner)
+
     def read(self, record: Record) -> Service | None:
         return self._runtimes[record.runtime].read(record)
 
