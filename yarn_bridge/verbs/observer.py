@@ -212,11 +212,13 @@ class Observer:
         stands = standing([each.record for each in mine], here)
         ours = Ours(told, held, came, stands, self._unsettled(mine), self._begins())
         got = self._reach(reports)
-        offer = self.offers.of(reports, self._known_gpus, ours, got)
-        self.nodes = offer.nodes
+        names = [each.record.job for each in mine]
         beginners = self._beginners(mine)
         begin = self.limits.beginnings(beginners, self._told[1])
-        own = self.limits.own_queues([each.record.job for each in mine], told, beginners, got)
+        self.limits.divide(names, told, beginners, begin, got)
+        offer = self.offers.of(reports, self._known_gpus, ours, got)
+        self.nodes = offer.nodes
+        own = self.limits.own_queues(names, told, beginners, got)
         return Observation(
             now_s=self._clock(),
             nodes=self.nodes,
