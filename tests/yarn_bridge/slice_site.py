@@ -45,6 +45,8 @@ class SliceYarn:
         self.hosts, self.named = ["n1", "n2"], True
         self.answers_lost = False  #: a submission is taken, and its answer does not arrive
         self.powerless: PortError | None = None  #: what every request in an owner's name meets
+        self.am_node = ""  #: where application masters have their containers
+        self.room: dict[str, int] = {}  #: node -> containers that it has room for, whatever it says
         self.fails = False  #: application masters fail at once
         self.forgetful = False  #: it has just been started and knows no container yet
 
@@ -97,13 +99,15 @@ class SliceYarn:
         made, number = body["application-id"], len(self.listed) + 1
         state = "FAILED" if self.fails else "RUNNING"
         tags = tuple(body["application-tags"]["tag"])
-        self.listed[made] = app(number, body["application-name"], tags=tags, user=owner, state=state, diagnostics="no")
+        made_so = app(number, body["application-name"], tags=tags, user=owner, state=state, diagnostics="no")
+        self.listed[made] = replace(made_so, am_node=self.am_node)
         node, gpus = body["application-name"].split("/")[1:]
         node = "n2" if node == "*" else node
         stem = made.replace("application", "container")
-        self.given[made] = [] if self.fails else [
-            Container(f"{stem}_01_{at + 2:06}", f"{node}:1", "RUNNING", 0, 0.0, 1, "") for at in range(int(gpus))
-        ]  # fmt: skip
+        fit = 0 if self.fails else min(int(gpus), self.room.get(node, 99))
+        self.given[made] = [
+            Container(f"{stem}_01_{at + 2:06}", f"{node}:1", "RUNNING", 0, 0.0, 1, "") for at in range(fit)
+        ]
         if self.answers_lost:
             raise TryLater("broke off; it may be done all the same")
 

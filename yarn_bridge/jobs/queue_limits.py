@@ -45,6 +45,7 @@ class QueueLimits:
         self.kept: Mapping[str, str] = {}  #: nodes where nobody else gets anything -> the application they are kept for
         self._noting: frozenset[str] = frozenset()  #: applications of which the scheduler notes where it keeps nodes
         self.exclusive: frozenset[str] = frozenset()  #: labels of partitions that lend nothing
+        self._shut: dict[tuple[str, str], str] = {}  #: queue and user -> why he may not submit to it; "": he may
         self.why = ""  #: why they are not known, or not anew
         self._quotas: Limits = frozenset()  #: limits that are told as quotas, since they do not bind all jobs
         self._beside = False  #: a job in another queue than ours could have more
@@ -212,6 +213,18 @@ class QueueLimits:
                 return self._queues.find(queue).state
         return RUNS
 
+    def refuses(self, queue: str, owner: str) -> tuple[str, str]:
+        """Why this leaf queue would not take a new application of this user's ("": of nobody's), and what mends it; ""
+        where it would, or nobody tells."""
+        state = self.state(queue)
+        if state != RUNS:
+            return f"queue {queue} is {state} and takes no new application", f"set the queue's state to {RUNS}"
+        if owner and (queue, owner) not in self._shut:
+            self._shut[queue, owner] = self._manager.may_submit(queue, owner) or ""
+        said = self._shut.get((queue, owner), "")
+        remedy = f"the queue's acl_submit_applications names who may ({said})"
+        return (f"YARN lets {owner} not submit to queue {queue}", remedy) if said else ("", "")
+
     def too_large(self, queue: str, worker: Amounts) -> str:
         """Why no container of this size is given in this leaf queue, whatever is free; "" where it is, or nobody tells.
         An application that asks for one fails, or asks for ever."""
@@ -286,6 +299,7 @@ class QueueLimits:
     def _ask(self, held: Sequence[Holding], at: Mapping[str, Held], labels: bool) -> None:
         self.why = ""
         self._lived = None
+        self._shut = {}
         try:
             found = queues(self._manager.scheduler())
             self.exclusive = self._manager.exclusive_labels() if labels else frozenset()

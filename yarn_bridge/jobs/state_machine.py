@@ -158,7 +158,8 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
     if facts.displaced is not None and len(living) < record.size:
         where = facts.displaced
         room = f"beside it {where.fit} of its {where.of} workers there have room"
-        return _give_back(record, facts, f"its application master came to {where.node}, and {room}")
+        master = "its application master" if record.runtime == SERVICES else "the application master of a slice"
+        return _give_back(record, facts, f"{master} came to {where.node}, and {room}")
     if late:
         # The ResourceManager knows of a container before the application master tells of it.
         counted = 0 if facts.app is None else workers_of(record, facts.app)
