@@ -175,21 +175,23 @@ class QueueLimits:
         if self._queues is None or self._options.tenants == BY_QUEUE:
             return ()
         known = dict(zip(jobs, held, strict=True))
-        at_home = {job for job, each in known.items() if self._is_ours(each.queue)}
-        master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
+        at_home = {job: each for job, each in known.items() if self._is_ours(each.queue)}
+        away = {job: each for job, each in known.items() if job not in at_home}
+        if not away:
+            return ()
         found = own_queues(
             self._queues,
-            known,
+            known if self._quotas else away,
             at_home,
             self._quotas,
             self._held,
             {each.job for each in beginners},
-            master,
+            {MEMORY: self.master.memory_mib, CORES: self.master.cpus},
             got.binds,
         )
         if self._gone and at_home:
-            holds = sum(known[job].gpus for job in at_home)
-            found = (*found, Quota(self._gone, tuple(sorted(at_home)), holds))
+            holds = sum(each.gpus for each in at_home.values())
+            found = (*found, Quota(self._gone, tuple(at_home), holds))
         return found
 
     def keeps_out(self, queue: str, asked: Mapping[str, str]) -> str:

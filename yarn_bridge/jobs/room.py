@@ -204,10 +204,11 @@ def _left(queue: Queue, held: Sequence[Holding], label: str = "") -> Amounts:
     return {what: most - max(used.get(what, 0) - ours[what], 0) for what, most in limits.items()}
 
 
-def of_some(queues: Queues, name: str, held: Iterable[Holding]) -> Limits:
+def of_some(queues: Queues, name: str, held: Collection[Holding]) -> Limits:
     """Those limits of this queue, and of those above, that bind some of these jobs and not the others, and that are so
     many GPUs exactly: what goes with a GPU is the same for all whom they bind."""
-    living = [_placed(queues, each) for each in held if each.size]
+    paths = _paths(queues, held)
+    living = [_placed(paths, each) for each in held if each.size]
     found = set[tuple[str, str]]()
     for queue in queues.above(queues.find(name).path):
         bound = [each for each in living if _is_below(each, queue)]
@@ -239,15 +240,18 @@ def own_queues(
     `begin`: jobs that are to have an application `master` beside their workers; `partitions`: of those whose limits
     bind workers, the nodes.
     """
-    known = [_placed(queues, each) for each in held]
-    placed = {job: _placed(queues, each) for job, each in jobs.items()}
+    paths = _paths(queues, [*held, *jobs.values()])
+    known = [_placed(paths, each) for each in held]
+    placed = {job: _placed(paths, each) for job, each in jobs.items()}
+    named = {each.queue: each for each in placed.values()}
+    ours = [queue for queue in queues.root.walk() if any(_is_below(each, queue) for each in named.values())]
     found = list[Quota]()
     for label, nodes in sorted(partitions.items()):
         there = [each.on(nodes) for each in known]
         first = _begin_in(queues, label, placed, begin)
-        for queue in queues.root.walk():
+        for queue in ours:
             bound = _bound(queue, placed, at_home, quotas)
-            if not any(bound.values()) or _is_out(queue, label):
+            if _is_out(queue, label):
                 continue
             for what, most in _left(queue, there, label).items():
                 begins = not first.isdisjoint(bound[what])
@@ -286,12 +290,20 @@ def _begin_in(
     return {job for job, each in jobs.items() if job in begin and homes.get(each.queue, "") == label}
 
 
-def _placed(queues: Queues, holding: Holding) -> Holding:
-    """With the path of its queue; as it is where there is none of this name: it may be made by what is submitted."""
-    with suppress(BadInput):
-        path = queues.find(holding.queue).path
-        return replace(holding, queue=path)
-    return holding
+def _paths(queues: Queues, held: Iterable[Holding]) -> dict[str, str]:
+    """The paths of their queues, by what they are called; of those alone that are there: another may be made by what is
+    submitted."""
+    found = {}
+    for name in {each.queue for each in held}:
+        with suppress(BadInput):
+            found[name] = queues.find(name).path
+    return found
+
+
+def _placed(paths: Mapping[str, str], holding: Holding) -> Holding:
+    """With the path of its queue."""
+    path = paths.get(holding.queue, holding.queue)
+    return holding if path == holding.queue else replace(holding, queue=path)
 
 
 def _is_below(holding: Holding, queue: Queue) -> bool:
