@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horae.port import FixConfiguration, TryLater, attend
-from policy.model import Quota
+from policy.model import GpuRange, Quota
 from tests.yarn_bridge.memory_site import SPEC, Site
 from tests.yarn_bridge.queue_trees import gpus, queue, scheduler
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, queues
@@ -239,11 +239,18 @@ def test_a_user_is_bound_in_our_queue_by_its_limit_and_not_by_that_in_another() 
     assert found["ann may hold 2 GPUs at most in queue root.default"] == (("home",), 2)
 
 
-@pytest.mark.parametrize("ads", [{"state": "DRAINING"}, {"most": 0}])
-def test_our_queues_limit_is_a_policys_to_divide_while_nobody_beside_could_begin(ads: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("ads", "where"),
+    [({"state": "DRAINING"}, ADS), ({"most": 1}, ADS), ({}, "root.shop.mistyped")],
+    ids=["it drains", "too small for the gang", "not there"],
+)
+def test_our_queues_limit_is_a_policys_to_divide_while_nobody_beside_could_begin(
+    ads: dict[str, Any], where: str
+) -> None:
+    """Else whoever names another queue changed for as long as he likes how those in ours are served."""
     site = beside({"most": 3}, **ads)
     handed_in(site, "home", "default")
-    handed_in(site, "away")
+    handed_in(site, "away", where, gpus=GpuRange(2, 2, 4))
     assert free(site) == 3
     assert all("away" in each.whom for each in attend(site.port).quotas)
 

@@ -60,6 +60,14 @@ def test_the_queues_limit_takes_free_gpus_out_of_the_picture(site: Site) -> None
     assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 5, "what it holds is its own"
 
 
+def with_another_queue(site: Site, most: int) -> None:
+    """Ours may hold so many GPUs, `root.other` all."""
+    site.yarn.most = most
+    tree = site.yarn.scheduler()
+    tree["queues"]["queue"].append({"queueName": "other"})
+    site.yarn.tree = tree
+
+
 def offered(site: Site) -> int:
     return sum(each.gpus - each.foreign for each in attend(site.port).nodes)
 
@@ -67,7 +75,7 @@ def offered(site: Site) -> int:
 def test_a_job_in_another_queue_takes_the_limit_from_nobody_and_lifts_it_for_nobody(site: Site) -> None:
     """Whoever named a queue of his own, and be it for a job that has long ended, lifted it for all; and while our queue
     was full, nobody else was offered a GPU."""
-    site.yarn.most = 3
+    with_another_queue(site, 3)
     bound = Quota("queue root.default may hold 3 GPUs at most", ("plain",), 3)
     site.port.submit("job", replace(SPEC, extra={"yarn.queue": "root.other"}))
     site.port.submit("plain", replace(SPEC, name="plain", extra={"yarn.queue": "root.default"}))
@@ -87,7 +95,7 @@ def test_a_job_in_another_queue_takes_the_limit_from_nobody_and_lifts_it_for_nob
 
 def test_the_limit_of_our_queue_is_taken_off_the_nodes_where_nobody_else_could_have_more(site: Site) -> None:
     """There a policy divides it: as a quota it is divided before that, evenly."""
-    site.yarn.most = 3
+    with_another_queue(site, 3)
     rigid = replace(SPEC, gpus=GpuRange(2, 2, 2))
     site.port.submit("job", replace(rigid, extra={"yarn.queue": "root.other"}))
     site.port.submit("plain", replace(SPEC, name="plain"))

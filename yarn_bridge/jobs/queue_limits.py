@@ -16,7 +16,19 @@ from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs.masters import Beginner, quotas
 from yarn_bridge.jobs.partitions import Reach, lets_in
 from yarn_bridge.jobs.record import Record
-from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, Limits, caps, ceilings, held_by, of_some, own_queues
+from yarn_bridge.jobs.room import (
+    WORDS,
+    Ceiling,
+    Held,
+    Holding,
+    Limits,
+    caps,
+    ceilings,
+    held_by,
+    of_some,
+    own_queues,
+    paths,
+)
 from yarn_bridge.jobs.shapes import queue_of, same_queue
 from yarn_bridge.options import BY_QUEUE, Options
 
@@ -114,13 +126,12 @@ class QueueLimits:
         if self._queues is None or self._options.tenants == BY_QUEUE:
             return
         known = dict(zip(jobs, held, strict=True))
-        full = set[JobName]()
+        bound = set[JobName]()
         for quota in (*begin, *self.own_queues(jobs, held, beginners, got)):
-            holds = sum(known[job].gpus for job in quota.whom)
-            if quota.jobs == 0 or (quota.gpus is not None and holds >= quota.gpus):
-                full.update(quota.whom)
-        away = [job for job, each in known.items() if each.grows and not self._is_ours(each.queue)]
-        self._beside = not full.issuperset(away)
+            bound |= _held_back(quota, known)
+        away = {job: each.queue for job, each in known.items() if each.grows and not self._is_ours(each.queue)}
+        there = paths(self._queues, set(away.values()))
+        self._beside = any(queue in there and job not in bound for job, queue in away.items())
         if self._beside and got.whole and not self._gone:
             self._quotas = of_some(self._queues, self._options.queue, held)
 
@@ -316,6 +327,16 @@ class QueueLimits:
         self._queues = found
         self._held = held
         self._at = dict(at)
+
+
+def _held_back(quota: Quota, jobs: Mapping[JobName, Holding]) -> set[JobName]:
+    """Those of its jobs that it lets have no more."""
+    if quota.jobs == 0:
+        return set(quota.whom)
+    if quota.gpus is None:
+        return set()
+    left = quota.gpus - sum(jobs[job].gpus for job in quota.whom)
+    return {job for job in quota.whom if jobs[job].grows > left}
 
 
 def _sum(held: Sequence[Held]) -> dict[str, int]:

@@ -127,7 +127,7 @@ class Holding:
     gpus: Gpus
     size: Amounts = field(default_factory=lambda: _ONE)  #: of each GPU with its memory and cores; {}: it holds no more
     at: Mapping[str, Gpus] = field(default_factory=lambda: EMPTY)  #: of them, by node
-    grows: bool = False  #: it would take more
+    grows: Gpus = 0  #: the fewest that it would take more; 0: none
 
     def on(self, nodes: Collection[str]) -> Holding:
         """What of it is on these nodes."""
@@ -144,7 +144,7 @@ def _holding(record: Record, spec: JobSpec, options: Options, least_mib: int) ->
     over = idle and record.outcome.ended
     at = EMPTY if idle else record.claims
     gpus = sum(at.values())
-    most = spec.gpus.max
+    larger = None if record.outcome.ended else spec.gpus.above(gpus)
     return Holding(
         record.owner,
         spec.tenant or record.owner,
@@ -152,7 +152,7 @@ def _holding(record: Record, spec: JobSpec, options: Options, least_mib: int) ->
         gpus,
         {} if over else _size(record, spec, options, least_mib),
         at,
-        not record.outcome.ended and (most is None or gpus < most),
+        0 if larger is None else larger - gpus,
     )
 
 
@@ -207,8 +207,8 @@ def _left(queue: Queue, held: Sequence[Holding], label: str = "") -> Amounts:
 def of_some(queues: Queues, name: str, held: Collection[Holding]) -> Limits:
     """Those limits of this queue, and of those above, that bind some of these jobs and not the others, and that are so
     many GPUs exactly: what goes with a GPU is the same for all whom they bind."""
-    paths = _paths(queues, held)
-    living = [_placed(paths, each) for each in held if each.size]
+    there = paths(queues, {each.queue for each in held})
+    living = [_placed(there, each) for each in held if each.size]
     found = set[tuple[str, str]]()
     for queue in queues.above(queues.find(name).path):
         bound = [each for each in living if _is_below(each, queue)]
@@ -240,9 +240,10 @@ def own_queues(
     `begin`: jobs that are to have an application `master` beside their workers; `partitions`: of those whose limits
     bind workers, the nodes.
     """
-    paths = _paths(queues, [*held, *jobs.values()])
-    known = [_placed(paths, each) for each in held]
-    placed = {job: _placed(paths, each) for job, each in jobs.items()}
+    names = {each.queue for each in (*held, *jobs.values())}
+    whole = paths(queues, names)
+    known = [_placed(whole, each) for each in held]
+    placed = {job: _placed(whole, each) for job, each in jobs.items()}
     named = {each.queue: each for each in placed.values()}
     ours = [queue for queue in queues.root.walk() if any(_is_below(each, queue) for each in named.values())]
     found = list[Quota]()
@@ -290,19 +291,18 @@ def _begin_in(
     return {job for job, each in jobs.items() if job in begin and homes.get(each.queue, "") == label}
 
 
-def _paths(queues: Queues, held: Iterable[Holding]) -> dict[str, str]:
-    """The paths of their queues, by what they are called; of those alone that are there: another may be made by what is
-    submitted."""
+def paths(queues: Queues, names: Collection[str]) -> dict[str, str]:
+    """Of queues, by what they are called; of those alone that are there: another may be made by what is submitted."""
     found = {}
-    for name in {each.queue for each in held}:
+    for name in names:
         with suppress(BadInput):
             found[name] = queues.find(name).path
     return found
 
 
-def _placed(paths: Mapping[str, str], holding: Holding) -> Holding:
+def _placed(there: Mapping[str, str], holding: Holding) -> Holding:
     """With the path of its queue."""
-    path = paths.get(holding.queue, holding.queue)
+    path = there.get(holding.queue, holding.queue)
     return holding if path == holding.queue else replace(holding, queue=path)
 
 
