@@ -30,7 +30,7 @@ from policy.model import Allocation, Limits, Pinning
 from yarn_bridge.clients.errors import Exists, Gone
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import HttpClient
-from yarn_bridge.clients.queues import CORES, MEMORY, RUNS
+from yarn_bridge.clients.queues import CORES, MEMORY
 from yarn_bridge.clients.records import GPU
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
@@ -206,10 +206,11 @@ class YarnCluster:
         FixConfiguration."""
         record = seen.record
         queue = shapes.queue_of(seen.spec, self._options)
-        state = self._observer.limits.state(queue)
-        if state != RUNS and not self._keeps_its_service(record, allocation):
-            text = f"{record.job}: queue {queue} is {state} and takes no new application"
-            raise FixConfiguration(text, f"set the queue's state to {RUNS}")
+        another = record.runtime != SERVICES or not shapes.covers(record.components, allocation)
+        asks = another or bool(self._executor.by_service.partitions)  # else a question a move, for nothing
+        why, remedy = self._observer.limits.refuses(queue, record.owner if asks else "")
+        if why and not self._keeps_its_service(record, allocation):
+            raise FixConfiguration(f"{record.job}: {why}", remedy)
 
     def _keeps_its_service(self, record: Record, allocation: Allocation) -> bool:
         """Whether its workers get to these nodes as its service is. Raises PortError where nobody tells."""

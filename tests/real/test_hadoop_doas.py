@@ -55,16 +55,17 @@ def harness(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterato
 
 
 @contextmanager
-def taken_away(lab: PrivateHadoop) -> Iterator[None]:
-    """The NameNode lets the bridge act for alice no more."""
+def taken_away(lab: PrivateHadoop, daemon: str) -> Iterator[None]:
+    """This daemon alone lets the bridge act for alice no more."""
     site = lab.folder / "etc" / "master" / "core-site.xml"
     whole = site.read_text()
     assert "horae,alice" in whole
     for text in (whole.replace("horae,alice", "horae"), whole):
         site.write_text(text)
-        lab.kill("namenode")
-        lab.start("namenode")
+        lab.kill(daemon)
+        lab.start(daemon)
         lab.wait_hdfs()
+        lab.wait_manager()
         if text != whole:
             yield
 
@@ -83,15 +84,18 @@ def test_a_job_is_its_owners_and_nobody_elses(harness: ActingHarness) -> None:
     cluster.wait_progress("hers", 15)
     (app,) = port.manager.apps(states=("RUNNING",))
     assert app.user == "alice"
-    with taken_away(harness.lab):
-        with pytest.raises(Powerless, match="not allowed to impersonate alice"):
-            patiently(lambda: port.reshape("hers", cluster.spread(1), 2))
-        for _ in range(3):
-            seen = cluster.job("hers")
-            assert (seen.state, seen.epoch) == (JobState.RUNNING, 1), "it trains on as it was"
-    cluster.wait_progress("hers", 2)
+    for daemon in ("namenode", "resourcemanager"):
+        with taken_away(harness.lab, daemon):
+            with pytest.raises(Powerless, match="not allowed to impersonate alice"):
+                patiently(lambda: port.reshape("hers", cluster.spread(1), 2))
+            with pytest.raises(Powerless, match="not allowed to impersonate alice"):
+                patiently(lambda: port.checkpoint_and_stop("hers", 120.0))
+            for _ in range(3):
+                seen = cluster.job("hers")
+                assert (seen.state, seen.epoch) == (JobState.RUNNING, 1), "it trains on as it was"
+        cluster.wait_progress("hers", 2)
     assert len(cluster.starts("hers")) == 1
-    port.reshape("hers", cluster.spread(1), 2)
+    patiently(lambda: port.reshape("hers", cluster.spread(1), 2))
     cluster.until("it grows", lambda: cluster.job("hers").epoch == 2)
     cluster.wait("hers", JobState.RUNNING)
     cluster.wait_progress("hers", 2)

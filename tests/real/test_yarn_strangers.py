@@ -15,11 +15,11 @@ from policy.model import Quota
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
 from tests.contract.waiting import patiently, wait_for
-from tests.real.books import ALIVE
 from tests.real.hadoop import (
     YarnHarness,
     hadoop_342,  # noqa: F401 - a fixture
 )
+from tests.real.yarn_queues import ADS, own_queue
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.queues import Queue, queues
@@ -29,10 +29,6 @@ from yarn_bridge.options import SLICES, parse_options
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND, root_tag
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
-
-
-#: a queue that is not Horae's
-ADS = "root.ads"
 
 
 @pytest.fixture
@@ -191,19 +187,8 @@ def test_the_limits_of_a_queue_that_jobs_name_themselves(harness: YarnHarness, a
 
 @pytest.fixture
 def ads(harness: YarnHarness) -> Iterator[dict[str, str]]:
-    """A queue beside Horae's that may hold half of the cluster; its parameters."""
-    manager = bridge(harness).manager
-    conf = manager.scheduler_conf("horae") or {}
-    share = float(conf["yarn.scheduler.capacity.root.default.capacity"])
-    half = str(share / 2)
-    made = {"capacity": half, "maximum-capacity": "50", "user-limit-factor": "100", "state": "RUNNING"}
-    made["maximum-am-resource-percent"] = "1"
-    manager.edit_scheduler(QueueEdits(add={ADS: made}, update={"root.default": {"capacity": half}}), "horae")
-    yield made
-    wait_for("its applications end", lambda: attend(harness.port) and not manager.apps(queue=ADS, states=ALIVE))
-    manager.edit_scheduler(QueueEdits(update={ADS: {"state": "STOPPED"}}), "horae")
-    back = QueueEdits(remove=(ADS,), update={"root.default": {"capacity": str(share)}})
-    patiently(lambda: manager.edit_scheduler(back, "horae"))
+    with own_queue(bridge(harness)) as made:
+        yield made
 
 
 def _leaves(port: YarnCluster) -> list[Queue]:

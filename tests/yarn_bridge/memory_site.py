@@ -190,6 +190,7 @@ class MemoryYarn:
         self.closed: dict[str, str] = {}  #: queue -> why it lets nobody in
         self.bodies: list[dict[str, Any]] = []  #: of the services that were created
         self.refuse: PortError | None = None  #: what every creation meets
+        self.powerless: PortError | None = None  #: what every request in an owner's name meets
         self.withheld: tuple[Withheld, ...] = ()
         self.keeps: dict[str, frozenset[str]] = {}  #: somebody else's application -> nodes that are kept for it
         self.labels: dict[str, tuple[str, ...]] = {}
@@ -205,6 +206,10 @@ class MemoryYarn:
     def may_submit(self, queue: str, user: str) -> str:
         self.calls["access"] += 1
         return self.closed.get(queue, "")
+
+    def check_power(self, owner: str) -> None:
+        if self.powerless is not None:
+            raise self.powerless
 
     def exclusive_labels(self) -> frozenset[str]:
         return frozenset({"gpu"})
@@ -271,6 +276,7 @@ class MemoryYarn:
 
     def kill(self, app: str, why: str = "", owner: str = "") -> bool:
         self.calls["kill"] += 1
+        self.check_power(owner)
         if app == self.hung:
             raise Unanswered("ResourceManager at rm:8088 did not answer within 35 s")
         stays = not (self.away or self.undefined or self.garbage or self.broken_definition)
@@ -281,6 +287,7 @@ class MemoryYarn:
 
     def get(self, name: str, owner: str) -> Service | None:
         self.calls["service"] += 1
+        self.check_power(owner)
         if self.away and name in self.services:
             raise TryLater("reading the service: its application master does not answer")
         if self.garbage:
@@ -295,6 +302,7 @@ class MemoryYarn:
             raise TryLater(f"reading the service: {why} (HTTP 500)")
 
     def create(self, body: dict[str, Any], owner: str) -> str:
+        self.check_power(owner)
         if self.refuse is not None:
             raise self.refuse
         if body["name"] in self.services:
@@ -314,6 +322,7 @@ class MemoryYarn:
 
     def flex(self, name: str, owner: str, counts: dict[str, int]) -> None:
         self.calls["flex"] += 1
+        self.check_power(owner)
         self._read_definition()
         if name not in self.services:
             raise Gone(f"there is no service {name}")

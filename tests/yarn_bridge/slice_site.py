@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from horae.port import JobState, TryLater
+from horae.port import JobState, PortError, TryLater
 from tests.yarn_bridge.memory_site import OPTIONS, MemoryHdfs, Site
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.quirks import quirks_of
@@ -44,6 +44,9 @@ class SliceYarn:
         self.given: dict[str, list[Container]] = {}
         self.hosts, self.named = ["n1", "n2"], True
         self.answers_lost = False  #: a submission is taken, and its answer does not arrive
+        self.powerless: PortError | None = None  #: what every request in an owner's name meets
+        self.am_node = ""  #: where application masters have their containers
+        self.room: dict[str, int] = {}  #: node -> containers that it has room for, whatever it says
         self.fails = False  #: application masters fail at once
         self.forgetful = False  #: it has just been started and knows no container yet
 
@@ -58,6 +61,10 @@ class SliceYarn:
 
     def may_submit(self, queue: str, user: str) -> str:
         return ""
+
+    def check_power(self, owner: str) -> None:
+        if self.powerless is not None:
+            raise self.powerless
 
     def activities(self, app_id: str, seconds: float, owner: str = "") -> tuple[()]:
         return ()
@@ -78,11 +85,13 @@ class SliceYarn:
 
     def containers(self, app_id: str, attempt: str, owner: str = "") -> list[Container]:
         self.calls["containers"] += 1
+        self.check_power(owner)
         assert attempt == app_id.replace("application", "appattempt") + "_000001"
         master = Container(app_id.replace("application", "container") + "_01_000001", "n1:1", "RUNNING", 0, 0.0, 0, "")
         return [] if self.forgetful else [master, *self.given[app_id]]
 
     def new_application(self, owner: str) -> str:
+        self.check_power(owner)
         return f"application_7_{len(self.listed) + 1:04}"
 
     def submit(self, body: Mapping[str, Any], owner: str) -> None:
@@ -90,18 +99,21 @@ class SliceYarn:
         made, number = body["application-id"], len(self.listed) + 1
         state = "FAILED" if self.fails else "RUNNING"
         tags = tuple(body["application-tags"]["tag"])
-        self.listed[made] = app(number, body["application-name"], tags=tags, user=owner, state=state, diagnostics="no")
+        made_so = app(number, body["application-name"], tags=tags, user=owner, state=state, diagnostics="no")
+        self.listed[made] = replace(made_so, am_node=self.am_node)
         node, gpus = body["application-name"].split("/")[1:]
         node = "n2" if node == "*" else node
         stem = made.replace("application", "container")
-        self.given[made] = [] if self.fails else [
-            Container(f"{stem}_01_{at + 2:06}", f"{node}:1", "RUNNING", 0, 0.0, 1, "") for at in range(int(gpus))
-        ]  # fmt: skip
+        fit = 0 if self.fails else min(int(gpus), self.room.get(node, 99))
+        self.given[made] = [
+            Container(f"{stem}_01_{at + 2:06}", f"{node}:1", "RUNNING", 0, 0.0, 1, "") for at in range(fit)
+        ]
         if self.answers_lost:
             raise TryLater("broke off; it may be done all the same")
 
     def kill(self, app_id: str, why: str = "", owner: str = "") -> bool:
         self.calls["kill"] += 1
+        self.check_power(owner)
         self.listed[app_id] = replace(self.listed[app_id], state="KILLED")
         self.given[app_id] = []
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from yarn_bridge.jobs.room import Held
 
 WHOLE = {"yarn.io/gpu": 8, "memory-mb": 131072, "vcores": 512}
 MASTER = Held(0, 1, 1024)
+Deed = Callable[[Site], None]
 
 
 def masters(memory_mib: int, cores: int = 100) -> dict[str, Any]:
@@ -82,6 +84,22 @@ def test_what_ends_in_a_queue_that_drains_makes_no_place_in_it() -> None:
     assert {each.jobs for each in attend(site.port).quotas} == {0}
 
 
+def test_nobody_is_stopped_for_a_shape_that_needs_an_application_which_his_queue_lets_him_not_submit() -> None:
+    """Its ACL was changed while he trained."""
+    site = Site()
+    site.running({"n1": 1})
+    site.yarn.hosts.append("n3")
+    site.yarn.closed["default"] = "User=horae doesn't have access to queue=default"
+    site.now_s += 21.0
+    attend(site.port)
+    with pytest.raises(FixConfiguration, match="job: YARN lets horae not submit to queue default") as refused:
+        site.port.reshape("job", {"n3": 1}, 2)
+    assert "acl_submit_applications" in refused.value.remedy
+    assert site.look().state is JobState.RUNNING
+    site.port.reshape("job", {"n1": 2}, 3)
+    assert attend(site.port).jobs[0].state is JobState.STOPPING, "its service does that"
+
+
 def test_nobody_is_stopped_for_a_shape_that_needs_an_application_which_his_queue_would_not_take() -> None:
     """As slices each does; as a service, one with a node that came later."""
     sliced, served = SliceSite(), Site()
@@ -110,7 +128,16 @@ def drained(site: Site) -> None:
     attend(site.port)
 
 
-def test_in_a_queue_that_drains_a_job_is_resized_in_the_service_that_it_has_of_whatever_age() -> None:
+def closed_to_him(site: Site) -> None:
+    """As `drained`, and others may submit."""
+    site.yarn.closed["default"] = "User=horae doesn't have access to queue=default"
+    site.yarn.refuse = FixConfiguration("User horae does not have permission to submit", "name him")
+    site.now_s += 21.0
+    attend(site.port)
+
+
+@pytest.mark.parametrize("drained", [drained, closed_to_him])
+def test_in_a_queue_that_drains_a_job_is_resized_in_the_service_that_it_has_of_whatever_age(drained: Deed) -> None:
     """Its next service would have been refused: it had left its GPUs, and came to none again."""
     site = Site(token_life_s=1000.0)
     names = site.running({"n1": 2})
@@ -123,7 +150,8 @@ def test_in_a_queue_that_drains_a_job_is_resized_in_the_service_that_it_has_of_w
     assert (site.look().state, site.calls["create"]) == (JobState.RUNNING, 1)
 
 
-def test_in_a_queue_that_drains_a_suspended_job_keeps_the_service_that_it_can_still_train_in() -> None:
+@pytest.mark.parametrize("drained", [drained, closed_to_him])
+def test_in_a_queue_that_drains_a_suspended_job_keeps_the_service_that_it_can_still_train_in(drained: Deed) -> None:
     site = Site(token_life_s=1000.0)
     names = site.running({"n1": 2})
     site.now_s += 500.0

@@ -198,6 +198,49 @@ def test_nothing_is_begun_for_an_owner_whom_the_bridge_may_not_act_for(
     assert moved[0] is moved[1], "once it may, it is asked again"
 
 
+NO_POWER = Powerless("acting for alice: User: horae is not allowed to impersonate alice", "let it")
+
+
+@pytest.mark.parametrize("asked", ["stop", "reshape"])
+def test_nobody_is_stopped_who_could_not_be_started_again(trains: Site, asked: str) -> None:
+    """The ResourceManager alone let us not act for her, and HDFS did: her workers left, and waited with their GPUs."""
+    ask: dict[str, Any] = {
+        "stop": lambda: trains.port.checkpoint_and_stop("job", 5.0),
+        "reshape": lambda: trains.port.reshape("job", {"n1": 1, "n2": 1}, 2),
+    }
+    trains.yarn.powerless = NO_POWER
+    with pytest.raises(Powerless):
+        ask[asked]()
+    seen = trains.look()
+    assert (seen.state, seen.epoch, trains.gate()["state"]) == (JobState.RUNNING, 1, "open"), "it trains on"
+    assert held(trains) == ["n1", "n1"]
+    trains.yarn.powerless = None
+    ask[asked]()
+    assert attend(trains.port).jobs[0].state is JobState.STOPPING
+
+
+def test_no_slices_are_stopped_whose_like_could_not_be_submitted() -> None:
+    site = SliceSite()
+    site.port.submit("job", ALICE)
+    running(site, {"n1": 2})
+    site.manager.powerless = NO_POWER
+    for ask in (lambda: site.port.reshape("job", {"n2": 2}, 2), lambda: site.port.checkpoint_and_stop("job", 5.0)):
+        with pytest.raises(Powerless):
+            ask()
+    assert (site.look().state, site.gate()["state"]) == (JobState.RUNNING, "open")
+
+
+def test_nobody_stops_by_himself_who_could_not_be_started_again() -> None:
+    """His HDFS token is old, and there is none to be had: he trains under it for as long as it lives."""
+    site = Site(token_life_s=1000.0)
+    site.running({"n1": 1})
+    site.yarn.powerless = NO_POWER
+    site.now_s += 750.0
+    assert (site.look().state, site.gate()["state"]) == (JobState.RUNNING, "open")
+    site.yarn.powerless = None
+    assert site.look().state is JobState.STOPPING
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_the_time_that_workers_have_to_go_begins_when_they_are_told(
     trains: Site, monkeypatch: pytest.MonkeyPatch, restarts: bool

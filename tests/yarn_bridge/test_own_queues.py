@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horae.port import FixConfiguration, attend
-from policy.model import Quota
+from horae.port import FixConfiguration, TryLater, attend
+from policy.model import GpuRange, Quota
 from tests.yarn_bridge.memory_site import SPEC, Site
 from tests.yarn_bridge.queue_trees import gpus, queue, scheduler
 from yarn_bridge.clients.queues import CORES, GPUS, MEMORY, queues
@@ -182,9 +183,140 @@ def test_what_fits_is_never_refused_and_of_one_size_nothing_else_is_let(
 ) -> None:
     info = queues(tree(bulk={"memory-mb": most}))
     jobs = {f"j{at}": Holding("ann", "ann", ADS, 0, {GPUS: 1, MEMORY: size, CORES: 0}) for at, size in enumerate(sizes)}
-    found = own_queues(info, jobs, tuple(jobs.values()), frozenset(), {}, {"": ["n1"]})
+    found = own_queues(info, jobs, (), frozenset(), tuple(jobs.values()), frozenset(), {}, {"": ["n1"]})
     gpus = dict(zip(jobs, held, strict=False))
     fits = sum(gpus[job] * each.size[MEMORY] for job, each in jobs.items()) <= most
     let = all(sum(gpus[job] for job in quota.whom) <= (quota.gpus or 0) for quota in found)
     assert let or not fits
     assert let == fits or len(set(sizes)) > 1
+
+
+# --- and the queue that is Horae's beside them ---
+
+
+def beside(home: dict[str, Any], **ads: Any) -> Site:
+    """`home`: of Horae's queue, `root.default`, as `queue` takes it."""
+    return site_of(
+        scheduler(queue("default", 50, **home), queue("shop", 50, queue("ads", 50, **ads)), partitions=("",))
+    )
+
+
+def free(site: Site) -> int:
+    return sum(each.gpus - each.foreign for each in attend(site.port).nodes)
+
+
+def test_a_queue_above_ours_and_another_binds_the_jobs_in_both_and_nobody_else() -> None:
+    pair = queue("gpu", 50, queue("default", 50, most=2), queue("ads", 50), most=5, used=1)
+    site = site_of(scheduler(pair, queue("shop", 50), partitions=("",)))
+    for job, where in (("a", "default"), ("b", "ads"), ("c", "shop")):
+        handed_in(site, job, where)
+    assert free(site) == 8
+    assert told(site) == {
+        "queue root.gpu may hold 5 GPUs at most": (("a", "b"), 4),
+        "queue root.gpu.default may hold 2 GPUs at most": (("a",), 2),
+    }
+
+
+def test_memory_of_our_queue_that_workers_of_several_sizes_share_is_taken_off_the_nodes() -> None:
+    """No number of GPUs says how many of which there is room for."""
+    site = beside({"most": 3, "bulk": {"memory-mb": 8 * MIB}})
+    for job, gib in (("small", 1), ("large", 3)):
+        handed_in(site, job, "default", memory_per_gpu=gib * MIB << 20)
+    handed_in(site, "other")
+    seen = attend(site.port)
+    assert sum((each.memory or 0) >> 20 for each in seen.nodes) == 8 * MIB
+    assert told(site) == {"queue root.default may hold 3 GPUs at most": (("large", "small"), 3)}
+
+
+def test_a_user_is_bound_in_our_queue_by_its_limit_and_not_by_that_in_another() -> None:
+    site = beside({"least": 2, "userLimitFactor": 1})
+    for job, where in (("home", "default"), ("away", ADS)):
+        handed_in(site, job, where, owner="ann")
+    handed_in(site, "bens", "default", owner="ben")
+    seen = attend(site.port)
+    assert set(seen.caps) == {"ben"}
+    found = {each.name: (each.whom, each.gpus) for each in seen.quotas}
+    assert found["ann may hold 2 GPUs at most in queue root.default"] == (("home",), 2)
+
+
+@pytest.mark.parametrize(
+    ("ads", "where"),
+    [({"state": "DRAINING"}, ADS), ({"most": 1}, ADS), ({}, "root.shop.mistyped")],
+    ids=["it drains", "too small for the gang", "not there"],
+)
+def test_our_queues_limit_is_a_policys_to_divide_while_nobody_beside_could_begin(
+    ads: dict[str, Any], where: str
+) -> None:
+    """Else whoever names another queue changed for as long as he likes how those in ours are served."""
+    site = beside({"most": 3}, **ads)
+    handed_in(site, "home", "default")
+    handed_in(site, "away", where, gpus=GpuRange(2, 2, 4))
+    assert free(site) == 3
+    assert all("away" in each.whom for each in attend(site.port).quotas)
+
+
+def test_where_there_are_several_partitions_the_limit_is_one_of_each_ones_nodes() -> None:
+    site = labelled("n2", nodeLabels=["gpu"])
+    assert site.yarn.tree is not None
+    site.yarn.tree["queues"]["queue"][0]["capacities"]["queueCapacitiesByPartition"][0] |= {
+        "effectiveMaxResource": gpus(1)
+    }
+    handed_in(site, "home", "default")
+    handed_in(site, "away", "ads")
+    assert [each.gpus - each.foreign for each in attend(site.port).nodes] == [1, 4]
+
+
+def test_where_our_queue_is_gone_jobs_in_others_begin_all_the_same() -> None:
+    site = beside({})
+    handed_in(site, "home", "default")
+    handed_in(site, "away")
+    attend(site.port)
+    site.yarn.tree = scheduler(queue("shop", 50, queue("ads", 50, most=5)), partitions=("",))
+    site.now_s += 21.0
+    seen = attend(site.port)
+    assert (free(site), any("no queue 'default'" in note for note in seen.notes)) == (8, True)
+    assert [(each.whom, each.gpus) for each in seen.quotas] == [(("away",), 5), (("home",), 0)]
+    site.port.cancel("away")
+    site.look("home")
+    assert free(site) == 0
+
+
+def test_that_a_queue_is_gone_stands_while_nobody_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = beside({})
+    site.yarn.tree = scheduler(queue("shop", 50), partitions=("",))
+    assert free(site) == 0
+
+    def silent() -> dict[str, Any]:
+        raise TryLater("the ResourceManager is busy")
+
+    monkeypatch.setattr(site.yarn, "scheduler", silent)
+    site.now_s += 21.0
+    assert free(site) == 0
+    assert any("are not known: the ResourceManager is busy" in note for note in attend(site.port).notes)
+
+
+@settings(max_examples=40)
+@given(
+    most=st.tuples(st.integers(1, 8), st.integers(1, 8)),
+    bulk=st.integers(1, 24),
+    sizes=st.lists(st.integers(1, 3), min_size=1, max_size=2),
+)
+def test_what_is_offered_is_what_the_queues_give(most: tuple[int, int], bulk: int, sizes: list[int]) -> None:
+    """To one or two jobs at home and one beside them: all that fits, and nothing else; where workers at home are of
+    several sizes, nothing else."""
+    site = beside({"most": most[0], "bulk": {"memory-mb": bulk * MIB}}, most=most[1])
+    for at, gib in enumerate(sizes):
+        handed_in(site, f"home{at}", "default", memory_per_gpu=gib * MIB << 20)
+    handed_in(site, "away")
+    seen = attend(site.port)
+    assert len({each.name for each in seen.quotas}) == len(seen.quotas)
+    offered = sum(each.gpus - each.foreign for each in seen.nodes)
+    room_mib = sum((each.memory or 0) >> 20 for each in seen.nodes)
+    for held in itertools.product(range(5), repeat=len(sizes) + 1):
+        gpus = dict(zip([*(f"home{at}" for at in range(len(sizes))), "away"], held, strict=True))
+        memory = sum(each * gib for each, gib in zip(held, sizes, strict=False))
+        fits = held[-1] <= most[1] and sum(held[:-1]) <= most[0] and memory <= bulk and sum(held) <= 8
+        bound = all(sum(gpus[job] for job in each.whom) <= (each.gpus or 0) for each in seen.quotas)
+        let = bound and sum(held) <= offered and (memory + held[-1]) * MIB <= room_mib
+        assert fits or not let, (gpus, seen.quotas)
+        assert let or not fits or len(set(sizes)) > 1, (gpus, seen.quotas)

@@ -10,7 +10,7 @@ import pytest
 
 from horae.port import FixConfiguration, Never, TryLater
 from tests.yarn_bridge.fake import Fake, Reply, recorded, replay, serving
-from yarn_bridge.clients.errors import Gone
+from yarn_bridge.clients.errors import Gone, Powerless
 from yarn_bridge.clients.http import Access, HttpClient
 from yarn_bridge.clients.quirks import quirks_of
 from yarn_bridge.clients.resource_manager import FORCEFUL, QueueEdits, ResourceManager
@@ -44,6 +44,22 @@ def test_version_and_what_differs_by_it(connected: Connected, lane: str) -> None
     }[lane]
     assert quirks.tried is (lane != "3.2.0")
     assert len(fake.asked) == 3
+
+
+def test_whether_we_may_act_for_somebody_is_asked_where_a_site_can_refuse_it() -> None:
+    said = "User: horae is not allowed to impersonate bob"
+    refused = Reply(403, {"RemoteException": {"exception": "AuthorizationException", "message": said}})
+    info = recorded("3.4.2")["info"]["response"]
+    with serving(lambda asked: refused if asked.query.get("doAs") == "bob" else Reply(200, info)) as fake:
+        rm = ResourceManager(HttpClient(Access((fake.url,), "horae", doas=True), "ResourceManager"))
+        rm.check_power("alice")
+        rm.check_power("horae")
+        assert [each.query["doAs"] for each in fake.asked] == ["alice"], "of ourselves there is nothing to ask"
+        with pytest.raises(Powerless, match="acting for bob: User: horae is not allowed to impersonate bob"):
+            rm.check_power("bob")
+        plain = ResourceManager(HttpClient(Access((fake.url,), "horae"), "ResourceManager"))
+        plain.check_power("bob")
+        assert len(fake.asked) == 2, "everybody is who he says there"
 
 
 def test_versions_of_vendors_and_nonsense() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.port import FixConfiguration, JobState, Never, TryLater, attend
-from policy.model import Health, Node
+from policy.model import GpuRange, Health, Node, Quota
 from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
 from yarn_bridge.clients.queues import Queues, queues
 from yarn_bridge.clients.records import Withheld
@@ -60,29 +60,49 @@ def test_the_queues_limit_takes_free_gpus_out_of_the_picture(site: Site) -> None
     assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 5, "what it holds is its own"
 
 
+def with_another_queue(site: Site, most: int) -> None:
+    """Ours may hold so many GPUs, `root.other` all."""
+    site.yarn.most = most
+    tree = site.yarn.scheduler()
+    tree["queues"]["queue"].append({"queueName": "other"})
+    site.yarn.tree = tree
+
+
+def offered(site: Site) -> int:
+    return sum(each.gpus - each.foreign for each in attend(site.port).nodes)
+
+
 def test_a_job_in_another_queue_takes_the_limit_from_nobody_and_lifts_it_for_nobody(site: Site) -> None:
-    """Whoever named a queue of his own, and be it for a job that has long ended, lifted it for all."""
-    site.yarn.most = 3
+    """Whoever named a queue of his own, and be it for a job that has long ended, lifted it for all; and while our queue
+    was full, nobody else was offered a GPU."""
+    with_another_queue(site, 3)
+    bound = Quota("queue root.default may hold 3 GPUs at most", ("plain",), 3)
     site.port.submit("job", replace(SPEC, extra={"yarn.queue": "root.other"}))
     site.port.submit("plain", replace(SPEC, name="plain", extra={"yarn.queue": "root.default"}))
-    assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 3, "it waits"
-    site.port.start("job", {"n2": 2}, 1)
-    site.look()
-    site.register()
-    assert site.look().state is JobState.RUNNING
-    for _ in range(2):
-        site.now_s += 21.0
-        first, second = (each.gpus - each.foreign for each in attend(site.port).nodes)
-        assert first + second == 2 + 3, "it runs"
-    free = {"n1": first, "n2": second - 2}
-    site.port.start("plain", {name: gpus for name, gpus in free.items() if gpus}, 1)
-    site.now_s += 21.0
+    site.port.start("plain", {"n1": 3}, 1)
     site.look("plain")
-    assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 2 + 3, "both hold theirs"
+    seen = attend(site.port)
+    assert ([each.foreign for each in seen.nodes], seen.quotas) == ([0, 0], (bound,)), "it waits, and may have five"
+    site.port.start("job", {"n2": 3}, 1)
+    site.look("plain")
+    site.now_s += 21.0
+    assert (offered(site), attend(site.port).quotas) == (8, (bound,)), "it could have one more"
     site.port.cancel("job")
     site.look()
     site.now_s += 21.0
-    assert sum(each.gpus - each.foreign for each in attend(site.port).nodes) == 3, "it has ended"
+    assert (offered(site), attend(site.port).quotas) == (3, ()), "it has ended"
+
+
+def test_the_limit_of_our_queue_is_taken_off_the_nodes_where_nobody_else_could_have_more(site: Site) -> None:
+    """There a policy divides it: as a quota it is divided before that, evenly."""
+    with_another_queue(site, 3)
+    rigid = replace(SPEC, gpus=GpuRange(2, 2, 2))
+    site.port.submit("job", replace(rigid, extra={"yarn.queue": "root.other"}))
+    site.port.submit("plain", replace(SPEC, name="plain"))
+    assert offered(site) == 8
+    site.port.start("job", {"n2": 2}, 1)
+    site.look()
+    assert (offered(site), attend(site.port).quotas) == (3 + 2, ()), "it has all that it wants"
 
 
 def test_what_others_use_of_the_queue_is_not_ours() -> None:

@@ -24,6 +24,7 @@ from tests.yarn_bridge.slice_site import ROOT, SliceSite, app, running
 from yarn_bridge.clients.hdfs import Status
 from yarn_bridge.jobs import shapes
 from yarn_bridge.jobs.record import Record
+from yarn_bridge.jobs.room import Held
 from yarn_bridge.options import parse_options
 from yarn_bridge.runtimes.slice_shapes import (
     Classes,
@@ -427,3 +428,30 @@ def test_a_job_comes_over_from_a_service_once_that_has_ended(site: SliceSite) ->
     running(site, {"n2": 1}, 2)
     assert ended == [record.service, record.service]
     assert site.manager.shape == ["n2/1"]
+
+
+def test_slices_whose_place_an_application_master_of_theirs_took_are_given_back_at_once() -> None:
+    """They can never stand, and kept their GPUs for all the time that a gang has."""
+    site = SliceSite(memory_mib=2048, cpus=1)
+    site.port._observer.limits.master = Held(0, 1, 512)
+    site.manager.am_node, site.manager.room = "n1:8042", {"n1": 3}
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 4, "n2": 2}, 1)
+    seen = site.look()
+    assert (seen.state, site.manager.shape) == (JobState.QUEUED, [])
+    assert seen.blocked is not None
+    assert seen.blocked.text == (
+        "the application master of a slice came to n1, and beside it 3 of its 4 workers there have room; what came was "
+        "given back; not offered again: 1 on n1 for 60 s"
+    )
+    site.manager.am_node, site.manager.room = "n2:8042", {}
+    running(site, {"n1": 3, "n2": 3}, 2)
+
+
+def test_slices_beside_an_application_master_that_leaves_them_room_wait_for_others_who_may_go() -> None:
+    site = SliceSite(memory_mib=2048, cpus=1)
+    site.port._observer.limits.master = Held(0, 1, 512)
+    site.manager.am_node, site.manager.room = "n1:8042", {"n1": 2}
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 3}, 1)
+    assert site.look().state is JobState.STARTING

@@ -33,6 +33,7 @@ from yarn_bridge.clients.errors import Refusal, refusal
 from yarn_bridge.clients.spnego import Spnego, no_token
 
 SIMPLE, KERBEROS, TOKEN = "simple", "kerberos", "token"
+ACTING_FOR = "doAs"  #: who is acted for, in a query
 TOKEN_HEADER = "Hadoop-YARN-Auth-Delegation-Token"
 _STANDS_BY = " is in standby"
 _NONE_ELECTED = ". None is elected: does ZooKeeper run?"
@@ -316,7 +317,7 @@ def prepare(session: requests.Session, access: Access) -> requests.Session:
     return session
 
 
-def identity(access: Access, owner: str, doas: str = "doAs") -> dict[str, str]:
+def identity(access: Access, owner: str, doas: str = ACTING_FOR) -> dict[str, str]:
     """The query parameters that say who asks, on whose behalf."""
     if access.auth == SIMPLE and not access.doas:
         name = owner or access.user

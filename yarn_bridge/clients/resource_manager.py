@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 
 from horae.port import FixConfiguration, TryLater
 from policy.model import EMPTY
-from yarn_bridge.clients.http import Answer, HttpClient, understood
+from yarn_bridge.clients.http import ACTING_FOR, Answer, HttpClient, identity, understood
 from yarn_bridge.clients.quirks import Quirks, quirks_of
 from yarn_bridge.clients.records import (
     App,
@@ -163,6 +163,11 @@ class ResourceManager:
         if not isinstance(value, dict) or "allowed" not in value:
             return None
         return "" if str(value["allowed"]).lower() == "true" else str(value.get("diagnostics") or "the queue's ACL")
+
+    def check_power(self, owner: str) -> None:
+        """Raises Powerless where we may not act for this user; asked of nothing that he could make slow."""
+        if ACTING_FOR in identity(self.http.access, owner):
+            self.http.ask("GET", f"{_BASE}/info", owner=owner).check(f"acting for {owner}")
 
     def exclusive_labels(self) -> frozenset[str]:
         """Labels of the partitions that lend nothing to others, idle or not."""

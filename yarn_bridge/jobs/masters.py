@@ -113,22 +113,26 @@ def _possible(node: Node, held: Mapping[str, Held], size: Amounts) -> Gpus:
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """Where an application master has the place of workers of its own gang, which therefore never stands."""
+    """Where application masters have the place of workers of their own gang, which therefore never stands."""
 
     node: str
-    fit: int  #: workers that have room beside it
+    fit: int  #: workers that have room beside them
     of: int
 
 
 def displaced(
-    workers: Mapping[str, int], host: str, reports: Sequence[NodeReport], master: Held, size: Held
+    workers: Mapping[str, int], hosts: Sequence[str], reports: Sequence[NodeReport], master: Held, size: Held
 ) -> Displaced | None:
-    """`workers`: by node, what was granted; `host`: of the application master. Told only where they would have no room
-    in an empty node either: who else is there may go."""
+    """`workers`: by node, what was granted; `hosts`: of the application masters. Told only where they would have no
+    room in an empty node either: who else is there may go."""
     for report in reports:
-        if report.host == host and size.memory_mib > 0:
-            fit = max(report.memory_mib - master.memory_mib, 0) // size.memory_mib
-            return Displaced(host, fit, workers[host]) if fit < workers.get(host, 0) else None
+        host = report.host
+        here = hosts.count(host)
+        if here == 0 or size.memory_mib <= 0:
+            continue
+        fit = max(report.memory_mib - here * master.memory_mib, 0) // size.memory_mib
+        if fit < workers.get(host, 0):
+            return Displaced(host, fit, workers[host])
     return None
 
 

@@ -22,6 +22,12 @@ class Reach:
     #: by label, the nodes of partitions where workers get to; no queue's share binds who borrows of one that is lent
     binds: Mapping[str, frozenset[str]] = field(default_factory=lambda: EMPTY)
 
+    @property
+    def whole(self) -> bool:
+        """Whether workers get to one partition alone, and are bound by shares of it."""
+        lent = {label for node, label in self.of.items() if node not in self.out} - self.binds.keys()
+        return len(self.binds) == 1 and not lent
+
 
 def reach(
     reports: Sequence[NodeReport], leaves: Sequence[Queue], exclusive: Collection[str], asks: bool, named: str

@@ -16,7 +16,19 @@ from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs.masters import Beginner, quotas
 from yarn_bridge.jobs.partitions import Reach, lets_in
 from yarn_bridge.jobs.record import Record
-from yarn_bridge.jobs.room import WORDS, Ceiling, Held, Holding, caps, ceilings, held_by, own_queues
+from yarn_bridge.jobs.room import (
+    WORDS,
+    Ceiling,
+    Held,
+    Holding,
+    Limits,
+    caps,
+    ceilings,
+    held_by,
+    of_some,
+    own_queues,
+    paths,
+)
 from yarn_bridge.jobs.shapes import queue_of, same_queue
 from yarn_bridge.options import BY_QUEUE, Options
 
@@ -45,7 +57,10 @@ class QueueLimits:
         self.kept: Mapping[str, str] = {}  #: nodes where nobody else gets anything -> the application they are kept for
         self._noting: frozenset[str] = frozenset()  #: applications of which the scheduler notes where it keeps nodes
         self.exclusive: frozenset[str] = frozenset()  #: labels of partitions that lend nothing
+        self._shut: dict[tuple[str, str], str] = {}  #: queue and user -> why he may not submit to it; "": he may
         self.why = ""  #: why they are not known, or not anew
+        self._quotas: Limits = frozenset()  #: limits that are told as quotas, since they do not bind all jobs
+        self._beside = False  #: a job in another queue than ours could have more
         self._gone = ""  #: that there is no such queue any more: nothing can be started in it
 
     def forget(self) -> None:
@@ -81,28 +96,59 @@ class QueueLimits:
                 self._ask_who_keeps(now_s)
         if self._options.tenants == BY_QUEUE and self._managed is None:
             self.forget()
-            text = f"the queues that are the tenants are not known: {self._gone or self.why}"
-            raise FixConfiguration(text) if self._gone else TryLater(text)
+            text = f"the queues that are the tenants are not known: {self.why or self._gone}"
+            raise TryLater(text) if self.why else FixConfiguration(text)
 
     def leaves(self) -> tuple[Queue, ...]:
         """The leaf queues that jobs may be in; none where nobody could tell yet."""
         return () if self._managed is None else tuple(self._managed.leaves())
 
-    def ceilings(self, label: str, within: Collection[str], begins: bool, users: int) -> dict[str, Ceiling]:
+    def troubles(self) -> list[str]:
+        """What people should know."""
+        told = [f"{self._gone}: nothing is started in it"] if self._gone else []
+        unknown = f"the limits of queue {self._options.queue} are not known: {self.why}"
+        return [*told, unknown] if self.why else told
+
+    def divide(
+        self,
+        jobs: Sequence[JobName],
+        held: Sequence[Holding],
+        beginners: Sequence[Beginner],
+        begin: Sequence[Quota],
+        got: Reach,
+    ) -> None:
+        """Which limits of our queue, and of those above, are quotas of those whom they bind: where they are taken off
+        the nodes, which is fairer among these, nobody else is offered any more, either. So that is for the time in
+        which a job in another queue could have more. `held`: by each job; `begin`: as `beginnings` told; `got`: where
+        workers get to."""
+        self._quotas = frozenset()
+        self._beside = False
+        if self._queues is None or self._options.tenants == BY_QUEUE:
+            return
+        known = dict(zip(jobs, held, strict=True))
+        bound = set[JobName]()
+        for quota in (*begin, *self.own_queues(jobs, held, beginners, got)):
+            bound |= _held_back(quota, known)
+        away = {job: each.queue for job, each in known.items() if each.grows and not self._is_ours(each.queue)}
+        there = paths(self._queues, set(away.values()))
+        self._beside = any(queue in there and job not in bound for job, queue in away.items())
+        if self._beside and got.whole and not self._gone:
+            self._quotas = of_some(self._queues, self._options.queue, held)
+
+    def ceilings(
+        self, label: str, within: Collection[str], begins: bool, held: Sequence[Holding]
+    ) -> dict[str, Ceiling]:
         """By resource, in the partition of this label, which has the nodes `within`. None where there is no limit, or
         nobody could tell yet. What jobs in other queues hold comes on top: no limit of this one is theirs. `begins`: an
-        application more may come; `users`: of how many jobs are."""
+        application more may come; `held`: by each job."""
         if self._gone:
-            return {GPUS: Ceiling(0, self._gone)}
+            return {} if self._beside else {GPUS: Ceiling(0, self._gone)}
         if self._queues is None:
             return {}
         ours = [each for node, each in self._at.items() if node in within]
-        found = ceilings(self._queues, self._options.queue, _sum(ours), label)
-        if self._managed is not None:  # a tenant's cap is on the sum of all partitions
-            for what, most in self._managed.per_user_in.get(label, EMPTY).items():
-                if what not in found or users * most < found[what].most:
-                    text = f"one user may hold {most} {WORDS[what]} at most in {label or 'the default'} partition"
-                    found[what] = Ceiling(users * most, f"queue {self._managed.path}: {text}")
+        found = ceilings(self._queues, self._options.queue, _sum(ours), label, self._quotas)
+        if self._managed is not None:
+            self._bound_by_users(found, self._managed, label, held)
         master = _sum([self.master] if begins else [])
         away = _sum([each for node, each in self._away.items() if node in within])
         out = {}
@@ -111,9 +157,22 @@ class QueueLimits:
             out[what] = replace(each, most=ours_at_most + away[what])
         return out
 
+    def _bound_by_users(self, found: dict[str, Ceiling], managed: Queue, label: str, held: Sequence[Holding]) -> None:
+        """`found`, with what all users of ours together may hold in this partition: a tenant's cap is on the sum of
+        all."""
+        owners = {each.owner for each in held if each.size and self._is_ours(each.queue)}
+        users = max(len(owners), 1)
+        for what, each in managed.per_user_in.get(label, EMPTY).items():
+            most = users * each
+            told = found.get(what)
+            if (managed.path, what) in self._quotas or (told is not None and told.most <= most):
+                continue
+            text = f"one user may hold {each} {WORDS[what]} at most in {label or 'the default'} partition"
+            found[what] = Ceiling(most, f"queue {managed.path}: {text}")
+
     def beginnings(self, beginners: Sequence[Beginner], lives: AbstractSet[str]) -> tuple[Quota, ...]:
         """How many of these jobs may get an application. `lives`: our applications now."""
-        if self._queues is None or self._gone:
+        if self._queues is None:
             return ()
         self._lived = lives if self._lived is None else self._lived
         since = len(lives - self._lived) - len(self._lived - lives)
@@ -122,20 +181,29 @@ class QueueLimits:
     def own_queues(
         self, jobs: Sequence[JobName], held: Sequence[Holding], beginners: Sequence[Beginner], got: Reach
     ) -> tuple[Quota, ...]:
-        """Of jobs that are in other queues than ours: what their queues let them hold. `held`: by each job, now; `got`:
-        where workers get to."""
+        """What queues let hold jobs that are in other queues than ours; and those in ours, by limits that do not bind
+        the others. `held`: by each job, now; `got`: where workers get to."""
         if self._queues is None or self._options.tenants == BY_QUEUE:
             return ()
-        away = {job: each for job, each in zip(jobs, held, strict=True) if not self._is_ours(each.queue)}
-        master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
-        return own_queues(
+        known = dict(zip(jobs, held, strict=True))
+        at_home = {job: each for job, each in known.items() if self._is_ours(each.queue)}
+        away = {job: each for job, each in known.items() if job not in at_home}
+        if not away:
+            return ()
+        found = own_queues(
             self._queues,
-            away,
+            known if self._quotas else away,
+            at_home,
+            self._quotas,
             self._held,
             {each.job for each in beginners},
-            master,
+            {MEMORY: self.master.memory_mib, CORES: self.master.cpus},
             got.binds,
         )
+        if self._gone and at_home:
+            holds = sum(each.gpus for each in at_home.values())
+            found = (*found, Quota(self._gone, tuple(at_home), holds))
+        return found
 
     def keeps_out(self, queue: str, asked: Mapping[str, str]) -> str:
         """Why workers of this leaf queue do not get to these nodes; "" where they do, or nobody tells. `asked`: node ->
@@ -158,10 +226,22 @@ class QueueLimits:
                 return self._queues.find(queue).state
         return RUNS
 
+    def refuses(self, queue: str, owner: str) -> tuple[str, str]:
+        """Why this leaf queue would not take a new application of this user's ("": of nobody's), and what mends it; ""
+        where it would, or nobody tells."""
+        state = self.state(queue)
+        if state != RUNS:
+            return f"queue {queue} is {state} and takes no new application", f"set the queue's state to {RUNS}"
+        if owner and (queue, owner) not in self._shut:
+            self._shut[queue, owner] = self._manager.may_submit(queue, owner) or ""
+        said = self._shut.get((queue, owner), "")
+        remedy = f"the queue's acl_submit_applications names who may ({said})"
+        return (f"YARN lets {owner} not submit to queue {queue}", remedy) if said else ("", "")
+
     def too_large(self, queue: str, worker: Amounts) -> str:
         """Why no container of this size is given in this leaf queue, whatever is free; "" where it is, or nobody tells.
         An application that asks for one fails, or asks for ever."""
-        if self._queues is None or self._gone:
+        if self._queues is None:
             return ""
         try:
             most = self._queues.find(queue).largest
@@ -172,12 +252,20 @@ class QueueLimits:
         return f"a worker has more than YARN gives one container in queue {queue}: {', '.join(found)}" if found else ""
 
     def caps(self, held: Sequence[Holding]) -> dict[str, Gpus]:
-        """By tenant. `held`: now; what others use is as it was when that was asked."""
+        """By tenant. `held`: now; what others use is as it was when that was asked. A user with jobs in other queues
+        too has none where quotas say the same of those in ours."""
         if self._queues is None or self._gone:
             return {}
+        found = self._caps(self._queues, held)
+        if self._managed is not None and all((self._managed.path, what) in self._quotas for what in WORDS):
+            abroad = {each.owner for each in held if each.size and not self._is_ours(each.queue)}
+            found = {tenant: most for tenant, most in found.items() if tenant not in abroad}
+        return found
+
+    def _caps(self, queues: Queues, held: Sequence[Holding]) -> dict[str, Gpus]:
         asked = {(each.owner, each.queue) for each in self._held}
         new = tuple(each for each in held if (each.owner, each.queue) not in asked)
-        return caps(self._queues, (*self._held, *new), self._options, held)
+        return caps(queues, (*self._held, *new), self._options, held)
 
     def kept_for_others(self) -> str:
         """Whose containers keep nodes for themselves while they wait, outside Horae's queue; "" for nobody's."""
@@ -222,14 +310,16 @@ class QueueLimits:
         return self._queues.tenants(self._managed)
 
     def _ask(self, held: Sequence[Holding], at: Mapping[str, Held], labels: bool) -> None:
-        self.why = self._gone = ""
+        self.why = ""
         self._lived = None
+        self._shut = {}
         try:
             found = queues(self._manager.scheduler())
             self.exclusive = self._manager.exclusive_labels() if labels else frozenset()
         except (PortError, BadInput) as error:
             self.why = str(error)
             return
+        self._gone = ""
         try:
             self._managed = found.find(self._options.queue)
         except BadInput as error:
@@ -237,6 +327,16 @@ class QueueLimits:
         self._queues = found
         self._held = held
         self._at = dict(at)
+
+
+def _held_back(quota: Quota, jobs: Mapping[JobName, Holding]) -> set[JobName]:
+    """Those of its jobs that it lets have no more."""
+    if quota.jobs == 0:
+        return set(quota.whom)
+    if quota.gpus is None:
+        return set()
+    left = quota.gpus - sum(jobs[job].gpus for job in quota.whom)
+    return {job for job in quota.whom if jobs[job].grows > left}
 
 
 def _sum(held: Sequence[Held]) -> dict[str, int]:

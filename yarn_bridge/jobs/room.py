@@ -88,12 +88,22 @@ class Ceiling:
     text: str
 
 
-def ceilings(queues: Queues, name: str, ours: Amounts, label: str = "") -> dict[str, Ceiling]:
+#: limits of queues: the path, and of which resource
+Limits = AbstractSet[tuple[str, str]]
+_NO_LIMITS: Limits = frozenset()
+
+
+def ceilings(
+    queues: Queues, name: str, ours: Amounts, label: str = "", quotas: Limits = _NO_LIMITS
+) -> dict[str, Ceiling]:
     """By resource: of a queue and all above it, in the partition of this label; what others use there is not ours to
-    use. What has no limit of theirs is left out."""
+    use. What has no limit of theirs is left out, and what is told as one of these `quotas`."""
     found: dict[str, Ceiling] = {}
     for queue in queues.above(queues.find(name).path):
-        for what, most in queue.limits.get(label, EMPTY).items():
+        limits = queue.limits.get(label, EMPTY)
+        for what, most in limits.items():
+            if (queue.path, what) in quotas:
+                continue
             others = max(queue.usage.get(label, EMPTY).get(what, 0) - ours.get(what, 0), 0)
             left = max(most - others, 0)
             if what not in found or left < found[what].most:
@@ -117,6 +127,7 @@ class Holding:
     gpus: Gpus
     size: Amounts = field(default_factory=lambda: _ONE)  #: of each GPU with its memory and cores; {}: it holds no more
     at: Mapping[str, Gpus] = field(default_factory=lambda: EMPTY)  #: of them, by node
+    grows: Gpus = 0  #: the fewest that it would take more; 0: none
 
     def on(self, nodes: Collection[str]) -> Holding:
         """What of it is on these nodes."""
@@ -125,16 +136,23 @@ class Holding:
 
 def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib: int = 0) -> tuple[Holding, ...]:
     """Of all jobs, those too that hold nothing."""
-    return tuple(
-        Holding(
-            record.owner,
-            spec.tenant or record.owner,
-            queue_of(spec, options),
-            0 if record.phase is Phase.IDLE else sum(record.claims.values()),
-            {} if record.outcome.ended and record.phase is Phase.IDLE else _size(record, spec, options, least_mib),
-            EMPTY if record.phase is Phase.IDLE else record.claims,
-        )
-        for record, spec in jobs
+    return tuple(_holding(record, spec, options, least_mib) for record, spec in jobs)
+
+
+def _holding(record: Record, spec: JobSpec, options: Options, least_mib: int) -> Holding:
+    idle = record.phase is Phase.IDLE
+    over = idle and record.outcome.ended
+    at = EMPTY if idle else record.claims
+    gpus = sum(at.values())
+    larger = None if record.outcome.ended else spec.gpus.above(gpus)
+    return Holding(
+        record.owner,
+        spec.tenant or record.owner,
+        queue_of(spec, options),
+        gpus,
+        {} if over else _size(record, spec, options, least_mib),
+        at,
+        0 if larger is None else larger - gpus,
     )
 
 
@@ -186,40 +204,72 @@ def _left(queue: Queue, held: Sequence[Holding], label: str = "") -> Amounts:
     return {what: most - max(used.get(what, 0) - ours[what], 0) for what, most in limits.items()}
 
 
+def of_some(queues: Queues, name: str, held: Collection[Holding]) -> Limits:
+    """Those limits of this queue, and of those above, that bind some of these jobs and not the others, and that are so
+    many GPUs exactly: what goes with a GPU is the same for all whom they bind."""
+    there = paths(queues, {each.queue for each in held})
+    living = [_placed(there, each) for each in held if each.size]
+    found = set[tuple[str, str]]()
+    for queue in queues.above(queues.find(name).path):
+        bound = [each for each in living if _is_below(each, queue)]
+        if len(bound) == len(living):
+            continue
+        for what in WORDS:
+            sizes = {each.size.get(what, 0) for each in bound}
+            if len(sizes) < 2:
+                found.add((queue.path, what))
+    return found
+
+
 def own_queues(
     queues: Queues,
     jobs: Mapping[JobName, Holding],
+    at_home: Collection[JobName],
+    quotas: Limits,
     held: Sequence[Holding],
     begin: AbstractSet[JobName],
     master: Amounts,
     partitions: Mapping[str, Collection[str]],
 ) -> tuple[Quota, ...]:
     """What these jobs may hold by the limits of the queues that they name, and of those above, and by those of one
-    user. Nothing is taken by it from who holds more.
+    user. Nothing is taken by it from who holds more. Those `at_home` are in Horae's queue: its limits, and of those
+    above, bind them by the nodes that they are offered, but for these `quotas`.
 
     Any of them may come to any partition, so that the limit in each binds all that they hold: exact where workers get
     to one, and less than there is where they get to several. `held`: by all our jobs, when the queues were asked;
     `begin`: jobs that are to have an application `master` beside their workers; `partitions`: of those whose limits
     bind workers, the nodes.
     """
-    known = [_placed(queues, each) for each in held]
-    placed = {job: _placed(queues, each) for job, each in jobs.items()}
+    names = {each.queue for each in (*held, *jobs.values())}
+    whole = paths(queues, names)
+    known = [_placed(whole, each) for each in held]
+    placed = {job: _placed(whole, each) for job, each in jobs.items()}
+    named = {each.queue: each for each in placed.values()}
+    ours = [queue for queue in queues.root.walk() if any(_is_below(each, queue) for each in named.values())]
     found = list[Quota]()
     for label, nodes in sorted(partitions.items()):
         there = [each.on(nodes) for each in known]
         first = _begin_in(queues, label, placed, begin)
-        for queue in queues.root.walk():
-            below = {job: each for job, each in placed.items() if _is_below(each, queue)}
-            if not below or _is_out(queue, label):
+        for queue in ours:
+            bound = _bound(queue, placed, at_home, quotas)
+            if _is_out(queue, label):
                 continue
-            left = dict(_left(queue, there, label))
-            if not first.isdisjoint(below):
-                left = {what: most - master.get(what, 0) for what, most in left.items()}
-            for what, most in left.items():
-                found += _within(_share(queue, label, what), what, most, below)
-            at_home = queue.label == label
-            found += _users(queue, label, below, begin, master if at_home else EMPTY)
+            for what, most in _left(queue, there, label).items():
+                begins = not first.isdisjoint(bound[what])
+                spared = master.get(what, 0) if begins else 0
+                found += _within(_share(queue, label, what), what, most - spared, bound[what])
+            its_own = queue.label == label
+            found += _users(queue, label, bound[GPUS], begin, master if its_own else EMPTY)
     return tuple(found)
+
+
+def _bound(
+    queue: Queue, jobs: Mapping[JobName, Holding], at_home: Collection[JobName], quotas: Limits
+) -> dict[str, dict[JobName, Holding]]:
+    """By resource, the jobs that a queue's limit of it binds as a quota."""
+    whole = {job: each for job, each in jobs.items() if _is_below(each, queue)}
+    away = {job: each for job, each in whole.items() if job not in at_home}
+    return {what: whole if (queue.path, what) in quotas else away for what in WORDS}
 
 
 def _is_out(queue: Queue, label: str) -> bool:
@@ -241,12 +291,19 @@ def _begin_in(
     return {job for job, each in jobs.items() if job in begin and homes.get(each.queue, "") == label}
 
 
-def _placed(queues: Queues, holding: Holding) -> Holding:
-    """With the path of its queue; as it is where there is none of this name: it may be made by what is submitted."""
-    with suppress(BadInput):
-        path = queues.find(holding.queue).path
-        return replace(holding, queue=path)
-    return holding
+def paths(queues: Queues, names: Collection[str]) -> dict[str, str]:
+    """Of queues, by what they are called; of those alone that are there: another may be made by what is submitted."""
+    found = {}
+    for name in names:
+        with suppress(BadInput):
+            found[name] = queues.find(name).path
+    return found
+
+
+def _placed(there: Mapping[str, str], holding: Holding) -> Holding:
+    """With the path of its queue."""
+    path = there.get(holding.queue, holding.queue)
+    return holding if path == holding.queue else replace(holding, queue=path)
 
 
 def _is_below(holding: Holding, queue: Queue) -> bool:

@@ -98,6 +98,7 @@ class Step:
     record: Record
     actions: tuple[Action, ...] = ()
     note: str = ""  #: what is undone by it, for people
+    leaves: bool = False  #: it trains, and nobody asked: it leaves to be started anew
 
 
 _SWEEP, _MAKE, _DESTROY = Action(Verb.SWEEP), Action(Verb.MAKE), Action(Verb.DESTROY)
@@ -157,7 +158,8 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
     if facts.displaced is not None and len(living) < record.size:
         where = facts.displaced
         room = f"beside it {where.fit} of its {where.of} workers there have room"
-        return _give_back(record, facts, f"its application master came to {where.node}, and {room}")
+        master = "its application master" if record.runtime == SERVICES else "the application master of a slice"
+        return _give_back(record, facts, f"{master} came to {where.node}, and {room}")
     if late:
         # The ResourceManager knows of a container before the application master tells of it.
         counted = 0 if facts.app is None else workers_of(record, facts.app)
@@ -214,7 +216,7 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
         return Step(record)
     if resumable and (why := worn(facts, RENEW_AT)):
         leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=why)
-        return Step(leaving)
+        return Step(leaving, leaves=True)
     return _within_its_grant(record, facts)
 
 

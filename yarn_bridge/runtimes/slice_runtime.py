@@ -83,6 +83,10 @@ class SliceRuntime:
         }
         return {(owner, name): _as_one(name, held) for (owner, name), held in self._seen.items()}
 
+    def applications(self, record: Record) -> list[App]:
+        """Those of its slices that the last look showed."""
+        return [each.app for each in self._seen.get((record.owner, record.service), ())]
+
     def strays(self, known: Collection[str]) -> list[Slice]:
         """Slices of the last look that are of no job. `known`: the names under which jobs have theirs."""
         return [each for (_, name), held in self._seen.items() if name not in known for each in held]

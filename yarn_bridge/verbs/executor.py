@@ -54,6 +54,11 @@ class JobExecutor:
             found[SLICES, owner, service] = app
         return found
 
+    def hosts(self, record: Record, app: App) -> list[str]:
+        """The nodes of its application masters that run: one, or one a slice. `app`: as `look` showed it."""
+        whole = self.by_slices.applications(record) if record.runtime == SLICES else [app]
+        return [each.am_node.partition(":")[0] for each in whole if each.state == "RUNNING"]
+
     def strays(self, jobs: Iterable[JobId]) -> dict[str, str]:
         """Applications of ours that the last look showed and that are of no job: id -> name. `jobs`: all that have a
         folder."""
@@ -75,6 +80,10 @@ class JobExecutor:
                 except PortError as error:
                     errors[stray.app.id] = error
         return errors
+
+    def check_power(self, record: Record) -> None:
+        """Raises Powerless where we could not give its workers back once they have gone, nor start it again."""
+        self._manager.check_power(record.owner)
 
     def read(self, record: Record) -> Service | None:
         return self._runtimes[record.runtime].read(record)

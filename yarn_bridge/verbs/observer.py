@@ -17,7 +17,6 @@ from policy.model import Allocation, Gpus, Node
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.hdfs import Status
 from yarn_bridge.clients.http import Unanswered
-from yarn_bridge.clients.queues import RUNS
 from yarn_bridge.clients.records import App, NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
@@ -52,6 +51,8 @@ from yarn_bridge.verbs.offers import Offers, Ours
 _RESTS = (Phase.IDLE, Phase.OPEN)
 #: phases in which a word of its workers is waited for, and in which one may come
 _MOVES = {Phase.FORMING, Phase.LEAVING}
+#: phases in which an old application makes way for another
+_NEEDS_ANOTHER = {Phase.FORMING, Phase.IDLE}
 _SPEAKS = _MOVES | {Phase.OPEN}
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
@@ -212,11 +213,13 @@ class Observer:
         stands = standing([each.record for each in mine], here)
         ours = Ours(told, held, came, stands, self._unsettled(mine), self._begins())
         got = self._reach(reports)
-        offer = self.offers.of(reports, self._known_gpus, ours, got)
-        self.nodes = offer.nodes
+        names = [each.record.job for each in mine]
         beginners = self._beginners(mine)
         begin = self.limits.beginnings(beginners, self._told[1])
-        own = self.limits.own_queues([each.record.job for each in mine], told, beginners, got)
+        self.limits.divide(names, told, beginners, begin, got)
+        offer = self.offers.of(reports, self._known_gpus, ours, got)
+        self.nodes = offer.nodes
+        own = self.limits.own_queues(names, told, beginners, got)
         return Observation(
             now_s=self._clock(),
             nodes=self.nodes,
@@ -494,9 +497,9 @@ class Observer:
             began_s=max(seen.began_s, self._back_s),
             partitions=self._executor.by_service.partitions,
         )
-        if worn(cheap, RENEW_WHEN_MOVED):
-            closed = self.limits.state(queue_of(seen.spec, self._options)) != RUNS
-            cheap = replace(cheap, closed=closed)
+        if record.phase in _NEEDS_ANOTHER and worn(cheap, RENEW_WHEN_MOVED):
+            why, _ = self.limits.refuses(queue_of(seen.spec, self._options), record.owner)
+            cheap = replace(cheap, closed=why != "")
         if record.phase is Phase.FORMING:
             seen.came = arrived(record, app, None, seen.came)
         if _lost_its_master(seen, app):
@@ -528,13 +531,11 @@ class Observer:
 
     def _displaced(self, seen: Seen, app: App) -> Displaced | None:
         record = seen.record
-        if record.runtime != SERVICES or app.state != "RUNNING":
-            return None  # each slice has an application master of its own, of another size
         if not record.each or ANYWHERE in dict(record.components):
             return None
         workers = {node: gpus // record.each for node, gpus in record.allocation}
-        host = app.am_node.partition(":")[0]
-        return displaced(workers, host, self._told[2], self.limits.master, self.worker_of(seen.spec))
+        hosts = self._executor.hosts(record, app)
+        return displaced(workers, hosts, self._told[2], self.limits.master, self.worker_of(seen.spec))
 
     def _without_master(self, seen: Seen, facts: Facts) -> Facts:
         """Of a job that waits, and has an application no more: whether somebody ended that."""

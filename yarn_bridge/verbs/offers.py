@@ -97,16 +97,14 @@ class Offers:
         ]
         closed = [each for each in self.limits.leaves() if each.state != "RUNNING"]
         notes += [f"queue {each.path} is {each.state}: it takes no new application" for each in closed]
-        if self.limits.why:
-            notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
+        notes += self.limits.troubles()
         return Offer(self._limited(nodes, ours, got, notes), tuple(notes))
 
     def _limited(self, nodes: tuple[Node, ...], ours: Ours, got: Reach, notes: list[str]) -> tuple[Node, ...]:
         """Without what Horae's queue, and those above it, may not hold; `notes` grows by why."""
-        users = max(len({each.owner for each in ours.told if each.size}), 1)
         for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
             within = {each.name for each in nodes if got.of.get(each.name, "") == label}
-            for what, limit in sorted(self.limits.ceilings(label, within, ours.begins, users).items()):
+            for what, limit in sorted(self.limits.ceilings(label, within, ours.begins, ours.told).items()):
                 fewer = limited(nodes, ours.held, what, limit.most, largest(ours.told), within)
                 if fewer != nodes:
                     nodes = fewer

@@ -125,6 +125,7 @@ class Steps:
         return shapes.components_for([node.name for node in self._observer.nodes], pinned)
 
     def ask(self, seen: Seen, grace_s: float, following: tuple[int, tuple[tuple[str, int], ...]] | None) -> None:
+        self._executor.check_power(seen.record)
         now_s = self._clock()
         asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
         step = go_ahead(asked, {})
@@ -193,6 +194,8 @@ class Steps:
     def _take(self, seen: Seen, step: Step, facts: Facts) -> None:
         record = step.record
         spec = seen.spec
+        if step.leaves:
+            self._executor.check_power(record)
         if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
             # a node that came later: a new service
             record = replace(record, components=self._components(self._observer.choice().pinned))
