@@ -1,4 +1,4 @@
-"""`scontrol show assoc_mgr flags=qos,assoc` -> limits on GPUs and jobs, and what is used of each; licences. Pure."""
+"""`scontrol show assoc_mgr flags=qos,assoc` -> limits on GPUs, CPUs and jobs, what is used of each; licences. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from policy.model import Gpus
-
 _WORD = re.compile(r"(\w+)=(\S*)")
 _OF = re.compile(r"([0-9]{1,12}|N)\(([0-9]{1,12})\)")
-_GPUS = re.compile(r"(?:^|,)gres/gpu=([0-9]{1,9}|N)(?:\(([0-9]{1,9})\))?(?=,|$)")
+_TRES = re.compile(r"(?:^|,)(gres/gpu|cpu)=([0-9]{1,9}|N)(?:\(([0-9]{1,9})\))?(?=,|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +21,15 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """GPUs and running jobs of whoever it binds."""
+    """GPUs, running jobs, and their CPUs, of whoever it binds."""
 
     gpus: Bound = Bound()
     jobs: Bound = Bound()
+    cpus: Bound = Bound()
+
+    @property
+    def binds(self) -> bool:
+        return any(bound.most is not None for bound in (self.gpus, self.jobs, self.cpus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class QosLimits:
     group: Limited = Limited()
     users: dict[str, Limited] = field(default_factory=dict)  #: of each user's jobs in it
     accounts: dict[str, Limited] = field(default_factory=dict)
-    job_gpus: Gpus | None = None  #: of one job
+    job: Limited = Limited()  #: of one job
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class AssociationLimits:
     parent: str
     group: Limited = Limited()
     jobs: Bound = Bound()  #: MaxJobs
-    job_gpus: Gpus | None = None
+    job: Limited = Limited()  #: of one job
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ def _qos(record: list[str]) -> QosLimits:
         _limited(words, "GrpTRES", "GrpJobs"),
         {name: _limited(_words(lines), "MaxTRESPU", "MaxJobsPU") for name, lines in users.items()},
         {name: _limited(_words(lines), "MaxTRESPA", "MaxJobsPA") for name, lines in accounts.items()},
-        _gpus(words.get("MaxTRESPJ", "")).most,
+        _limited(words, "MaxTRESPJ"),
     )
 
 
@@ -128,7 +131,7 @@ def _association(words: dict[str, str]) -> AssociationLimits:
         _bare(words.get("ParentAccount", "")),
         _limited(words, "GrpTRES", "GrpJobs"),
         _count(words.get("MaxJobs", "")),
-        _gpus(words.get("MaxTRESPJ", "")).most,
+        _limited(words, "MaxTRESPJ"),
     )
 
 
@@ -136,13 +139,10 @@ def _words(lines: list[str]) -> dict[str, str]:
     return dict(_WORD.findall(" ".join(lines)))
 
 
-def _limited(words: dict[str, str], gpus: str, jobs: str) -> Limited:
-    return Limited(_gpus(words.get(gpus, "")), _count(words.get(jobs, "")))
-
-
-def _gpus(text: str) -> Bound:
-    found = _GPUS.search(text)
-    return Bound() if found is None else Bound(_most(found[1]), int(found[2] or 0))
+def _limited(words: dict[str, str], tres: str, jobs: str = "") -> Limited:
+    told = _TRES.findall(words.get(tres, ""))
+    bounds = {name: Bound(_most(most), int(used or 0)) for name, most, used in told}
+    return Limited(bounds.get("gres/gpu", Bound()), _count(words.get(jobs, "")), bounds.get("cpu", Bound()))
 
 
 def _count(text: str) -> Bound:
