@@ -2,6 +2,7 @@
 
 Slurm looks at the QOS before the association: a limit that a QOS sets takes the place of the association's own. One
 on CPUs lets no more GPUs be held than go with so many, by the job that needs the fewest for each: Slurm does the rest.
+So does one on minutes, by the shortest time limit of those that may be started.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from slurm_plugin.records import Facts, JobRow
 _DEEPEST = 64  #: accounts above each other
 _FREE = Bound()
 _NONE = Limited()
-_WHAT = ("gpus", "jobs", "cpus")
+_WHAT = ("gpus", "jobs", "cpus", "minutes", "ahead")
 
 
 class _Used(NamedTuple):
@@ -65,25 +66,17 @@ class Quotas:
         if self._fresh:
             before, self._others, self._fresh = self._others, others, False
             self._taken = {name: _Used(*map(min, now, before.get(name, now))) for name, now in others.items()}
-        quotas: list[Quota] = []
-        for name, entry in sorted(found.items()):
-            taken = self._taken.get(name, others[name])
-            gpus = _less(entry.limited.gpus, taken.gpus)
-            count = _less(entry.limited.jobs, taken.jobs)
-            if gpus is not None or count is not None:
-                quotas.append(Quota(name, tuple(entry.whom), gpus, count))
-            cpus = _less(entry.limited.cpus, taken.cpus)
-            if cpus is not None:
-                each = min(_cpus_per_gpu(jobs[job], rows[job]) for job in entry.whom)
-                held = sum(sum(jobs[job].allocation.values()) for job in entry.whom)
-                quotas.append(Quota(f"CPUs of {name}", tuple(entry.whom), max(int(cpus / each), held)))
-        return tuple(quotas)
+        return tuple(
+            quota
+            for name, entry in sorted(found.items())
+            for quota in _told(name, entry, self._taken.get(name, others[name]), jobs, rows, "safe" in facts.enforced)
+        )
 
-    def _bind(self, row: JobRow, facts: Facts, job: ObservedJob) -> Iterable[tuple[str, Limited]]:
+    def _bind(self, row: JobRow, facts: Facts, job: ObservedJob) -> list[tuple[str, Limited]]:
         """Each limit that binds it, by its name."""
         names = (facts.partition_qos.get(row.partition), row.qos)
         chain = [self._site.qos[name] for name in dict.fromkeys(names) if name in self._site.qos]
-        yield from _of_qos(row, chain)
+        bound = list(_of_qos(row, chain))
         by_qos = {kind for qos in chain for kind in _set(qos, row)}
         known, account = self._site.associations, row.account or ""
         users = known.get((account, row.user, row.partition)) or known.get((account, row.user, ""))
@@ -93,12 +86,16 @@ class Quotas:
             who = f"user {at.user} in account {at.account}" if at.user else f"account {at.account}"
             limited = _unless(at.group, "group", by_qos)
             if limited.binds:
-                yield who, limited
+                bound.append((who, limited))
         if users is not None and users.jobs.most is not None and ("user", "jobs") not in by_qos:
-            yield f"jobs of user {users.user} in account {users.account}", Limited(jobs=users.jobs)
-        each = _of_one([*(qos.job for qos in chain), *(at.job for at in above)], _cpus_per_gpu(job, row))
-        if each is not None and (job.spec is None or job.spec.gpus.max is None or job.spec.gpus.max > each):
-            yield f"GPUs of one job, {row.id}", Limited(Bound(each))
+            bound.append((f"jobs of user {users.user} in account {users.account}", Limited(jobs=users.jobs)))
+        each = _of_one([*(qos.job for qos in chain), *(at.job for at in above)], job, row)
+        if _may_start(job):
+            each += _in_minutes([limited for _, limited in bound], job, "safe" in facts.enforced)
+        most = min(each, default=None)
+        if most is not None and (job.spec is None or job.spec.gpus.max is None or job.spec.gpus.max > most):
+            bound.append((f"GPUs of one job, {row.id}", Limited(Bound(most))))
+        return bound
 
     def _above(self, association: AssociationLimits | None) -> list[AssociationLimits]:
         """It, its account, and the accounts above."""
@@ -203,15 +200,59 @@ def _unless(limited: Limited, kind: str, before: Collection[tuple[str, str]]) ->
     return replace(limited, **{what: _FREE for what in _WHAT if (kind, what) in before})
 
 
-def _of_one(limits: Iterable[Limited], cpus_per_gpu: float) -> Gpus | None:
-    """GPUs that one job may hold, by the first that limits them and the first that limits its CPUs; None: any."""
+def _of_one(limits: Iterable[Limited], job: ObservedJob, row: JobRow) -> list[Gpus]:
+    """GPUs that one job may hold: by the first that limits them, its CPUs, and the minutes of a start."""
     found: dict[str, int] = {}
     for limited in limits:
         if limited.gpus.most is not None:
             found.setdefault("gpus", limited.gpus.most)
         if limited.cpus.most is not None:
-            found.setdefault("cpus", int(limited.cpus.most / cpus_per_gpu))
-    return min(found.values(), default=None)
+            found.setdefault("cpus", int(limited.cpus.most / _cpus_per_gpu(job, row)))
+        if limited.minutes.most is not None:
+            found.setdefault("minutes", int(limited.minutes.most / _limit_min(job)))
+    return list(found.values())
+
+
+def _in_minutes(limits: Iterable[Limited], job: ObservedJob, safe: bool) -> list[Gpus]:
+    """GPUs that a job may hold by its own time limit, and by what is left of each limit on minutes."""
+    left = [limited.minutes_left(safe) for limited in limits]
+    held = sum(job.allocation.values())
+    return [held + int(minutes / _limit_min(job)) for minutes in left if minutes is not None]
+
+
+def _may_start(job: ObservedJob) -> bool:
+    """Now, or again in another shape."""
+    return job.state.startable or (job.spec is not None and job.spec.elastic)
+
+
+def _limit_min(job: ObservedJob) -> float:
+    """Of its next start. Of one without a limit Slurm says whether it may start."""
+    return max(job.time_left_s or 0.0, 60.0) / 60.0
+
+
+def _told(
+    name: str,
+    entry: _Found,
+    taken: _Used,
+    jobs: Mapping[JobId, ObservedJob],
+    rows: Mapping[JobId, JobRow],
+    safe: bool,
+) -> Iterable[Quota]:
+    """One limit as those on GPUs and jobs that it comes to. For CPUs and minutes nobody gives up what he holds."""
+    whom, limited = tuple(entry.whom), entry.limited
+    held = sum(sum(jobs[job].allocation.values()) for job in whom)
+    gpus = _less(limited.gpus, taken.gpus)
+    count = _less(limited.jobs, taken.jobs)
+    if gpus is not None or count is not None:
+        yield Quota(name, whom, gpus, count)
+    cpus = _less(limited.cpus, taken.cpus)
+    if cpus is not None:
+        each = min(_cpus_per_gpu(jobs[job], rows[job]) for job in whom)
+        yield Quota(f"CPUs of {name}", whom, max(int(cpus / each), held))
+    minutes = limited.minutes_left(safe)
+    limits = [_limit_min(jobs[job]) for job in whom if _may_start(jobs[job])]
+    if minutes is not None and limits:
+        yield Quota(f"GPU minutes of {name}", whom, held + int(minutes / min(limits)))
 
 
 def _cpus_per_gpu(job: ObservedJob, row: JobRow) -> float:

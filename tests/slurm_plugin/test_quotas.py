@@ -251,3 +251,58 @@ def test_a_users_first_job_in_a_qos_is_planned_by_his_limit(tmp_path: Path) -> N
     slurm.jobs["3"] = words(3, UserName="bob", QOS="small")
     assert [len(quota.whom) for quota in port.observe().quotas] == [1, 2]
     assert slurm.reads == 2, "once for each that is new"
+
+
+#: of 24.11, with jobs of 2 GPUs and an hour
+MINUTES = """\
+QOS=gpu(4)
+    GrpTRES=cpu=N(2),gres/gpu=N(2)
+    GrpTRESMins=cpu=N(9),gres/gpu=1000(400)
+    GrpTRESRunMins=cpu=N(120),gres/gpu={ahead}(120)
+    MaxTRESMinsPJ={one}
+    User Limits
+      bob(2002)
+        MaxTRESPU=gres/gpu=N(2)
+        MaxTRESRunMinsPU=gres/gpu=420(120)
+"""
+
+
+def by_minutes(*hours: float | None, enforced: str = "safe", ahead: str = "N", one: str = "") -> dict[str, int | None]:
+    """The quotas of jobs that wait, with these limits, beside one of 2 GPUs that runs."""
+    rows = {"0": replace(BOB, id="0", qos="gpu", num_cpus=2, **RUNS)}  # type: ignore[arg-type]
+    runs = job(rows["0"], held=2)
+    assert runs.spec is not None
+    jobs = {"0": replace(runs, time_left_s=60.0, spec=replace(runs.spec, elastic=False))}
+    for number, limit in enumerate(hours, start=1):
+        rows[str(number)] = replace(BOB, id=str(number), qos="gpu")
+        left_s = None if limit is None else limit * 3600.0
+        jobs[str(number)] = replace(job(rows[str(number)]), time_left_s=left_s)
+    quotas = Quotas()
+    quotas.took(read(MINUTES.format(ahead=ahead, one=one)))
+    facts = replace(FACTS, enforced=frozenset({"limits", enforced}))
+    return {quota.name: quota.gpus for quota in quotas.look(jobs, rows, facts)}
+
+
+def test_a_start_has_to_be_able_to_use_up_its_time() -> None:
+    """As Slurm holds it back: QOSGrpGRESMinutes, and QOSMaxGRESRunMinsPerUser."""
+    found = by_minutes(1.0, 2.0)
+    assert found["GPU minutes of QOS gpu"] == 2 + (1000 - 400 - 120) // 60
+    assert found["GPU minutes of QOS gpu of user bob"] == 2 + (420 - 120) // 60
+    assert (found["GPUs of one job, 1"], found["GPUs of one job, 2"]) == (5, 2)
+    assert "GPUs of one job, 0" not in found, "it runs, and asks for no more"
+
+
+def test_minutes_that_are_not_used_up_bind_nobody_where_the_site_is_not_safe() -> None:
+    assert "GPU minutes of QOS gpu" not in by_minutes(1.0, enforced="qos")
+    assert by_minutes(1.0, enforced="qos", ahead="300")["GPU minutes of QOS gpu"] == 2 + (300 - 120) // 60
+    assert by_minutes(1.0, one="gres/gpu=240")["GPUs of one job, 1"] == 4
+    assert by_minutes(1.0, one="gres/gpu=30")["GPUs of one job, 1"] == 0
+    assert by_minutes(None)["GPU minutes of QOS gpu"] == 2 + 480, "without a limit it is Slurm's to say"
+
+
+def test_nothing_is_started_with_no_minutes_left() -> None:
+    used = MINUTES.format(ahead="N", one="").replace("1000(400)", "1000(1000)")
+    quotas, row = Quotas(), replace(BOB, id="1", qos="gpu")
+    quotas.took(read(used))
+    found = quotas.look({"1": replace(job(row), time_left_s=3600.0)}, {"1": row}, FACTS)
+    assert next(quota.gpus for quota in found if quota.name == "GPU minutes of QOS gpu") == 0
