@@ -38,8 +38,9 @@ from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.order import Order
 from slurm_plugin.jobs.record import Memories
 from slurm_plugin.jobs.specification import port_id
-from slurm_plugin.jobs.starts import RESTART_GAP_S, Starts
+from slurm_plugin.jobs.starts import RESTART_GAP_S, Starts, changed_since
 from slurm_plugin.jobs.stops import Stops
+from slurm_plugin.jobs.waiting import WAITING
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.rights import HIDING, command_of, hidden_from
@@ -251,13 +252,19 @@ class SlurmCluster:
             taken = [(row, step) for row, step in self._due if port_id(row) in wanted]
             self._due = [(row, step) for row, step in self._due if port_id(row) not in wanted]
             due = [(row, step) for row, step in taken if not self._starts.waits(port_id(row))]
-            writes = [(row, step) for row, step in due if not step.ask]
-            batches = [Batch(step.writes, f"{row.id}: {step.why}") for row, step in writes]
-            self._spool.note_holds(self._memories.held())
-            failed = zip(writes, self._client.write_each(batches), strict=True)
-            errors = {port_id(row): error for (row, _), error in failed if error is not None}
+            errors = self._written([(row, step) for row, step in due if not step.ask])
             asked = [(row, f"{row.id}: {step.why}") for row, step in due if step.ask]
             return errors | self._stops.ask_again(asked) | self._let_moved_go(wanted)
+
+    def _written(self, due: Sequence[tuple[JobRow, state_machine.Step]]) -> dict[JobId, PortError]:
+        """What is due is written; whose could not be."""
+        timed = {port_id(row): row for row, step in due if step.sets_begin}
+        errors = changed_since(self._client, timed, self._observer.now_s())
+        left = [(row, step) for row, step in due if port_id(row) not in errors]
+        batches = [Batch(step.writes, f"{row.id}: {step.why}") for row, step in left]
+        self._spool.note_holds(self._memories.held())
+        failed = zip(left, self._client.write_each(batches), strict=True)
+        return errors | {port_id(row): error for (row, _), error in failed if error is not None}
 
     def cancel(self, job: JobId) -> None:
         _raise(self.cancel_many([job]))
@@ -312,26 +319,32 @@ class SlurmCluster:
     def _hand_back(self, jobs: Mapping[JobId, JobRow], over: Collection[JobId] = ()) -> dict[JobId, PortError]:
         """As fast as slurmctld answers, and lets itself be asked: whoever leaves has said so. `over`: jobs that need no
         write any more."""
-        known = {job: (row, self._memories.get(job)) for job, row in jobs.items()}
+        now_s = self._observer.now_s()
+        waiting = {job: row for job, row in jobs.items() if row.held and row.state in WAITING}
+        errors = changed_since(self._client, waiting, now_s)
+        known = {job: (row, self._memories.get(job)) for job, row in jobs.items() if job not in errors}
         ordered = [row for row, memo in known.values() if shapes.only_ordered(row, memo)]
         with self._client.pace.hurried():
             try:
                 tasks = self._order.tasks(ordered, self.facts().release)
             except PortError as error:
                 return dict.fromkeys(jobs, error)
-            groups = shapes.handing_back_all(known, self._observer.now_s(), tasks)
+            groups = shapes.handing_back_all(known, now_s, tasks)
             failed = self._client.write_each([batch for _, batch in groups])
-        errors = {
+        errors |= {
             job: error for (group, _), error in zip(groups, failed, strict=True) if error is not None for job in group
         }
-        with self._memories.together():
-            for job in (*jobs, *over):
-                if job not in errors:
-                    self._memories.put(replace(self._memories.get(job), released=True, ordered=0))
-        self._spool.note_ordered(self._memories.ordered())
-        for job in {*jobs, *over} - errors.keys():
-            self._spool.forget(job)
+        self._handed_back({*jobs, *over} - errors.keys())
         return errors
+
+    def _handed_back(self, jobs: Collection[JobId]) -> None:
+        """Slurm's own from now on."""
+        with self._memories.together():
+            for job in jobs:
+                self._memories.put(replace(self._memories.get(job), released=True, ordered=0))
+        self._spool.note_ordered(self._memories.ordered())
+        for job in jobs:
+            self._spool.forget(job)
 
     def set_order(self, jobs: Sequence[JobId]) -> None:
         if not self.facts().multifactor:

@@ -106,7 +106,7 @@ class NodeRow:
     cpus_total: int
     memory: Bytes
     memory_used: Bytes
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()  #: that it has now: those that it may have are no more than words to a constraint
     registered: bool = True  #: whether it has told of itself since slurmctld began; True where that is not said
 
 

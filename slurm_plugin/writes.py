@@ -33,6 +33,11 @@ class Change:
     partitions: tuple[str, ...] | None = None
     mail: tuple[str, ...] | None = None  #: what its user is written about; also of a running job
 
+    @property
+    def sets_begin(self) -> bool:
+        """Whether it writes over whatever begin time is there."""
+        return self.start_now or self.start_s is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Write:

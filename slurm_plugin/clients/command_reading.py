@@ -40,7 +40,7 @@ JOB_FIELDS = tuple(
 ENDED_FIELDS = ("jobid", "state", "exitcode", "dbindex", "end", "admincomment")
 #: sinfo's
 NODE_FIELDS = tuple(
-    "NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features Available Version".split()
+    "NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem features_act Available Version".split()
 )
 #: of a partition that starts nothing; one in `drain` goes on with those that it has taken
 _CLOSED = frozenset({"down", "inact"})
@@ -173,7 +173,7 @@ def node_row(fields: Mapping[str, str]) -> NodeRow:
         cpus_total=cpus[3],
         memory=(number(fields["Memory"]) or 0) << 20,
         memory_used=(number(fields["AllocMem"]) or 0) << 20,
-        features=tuple((word(fields["Features"]) or "").split(",")),
+        features=tuple((word(fields["features_act"]) or "").split(",")),
         registered=word(fields["Version"]) is not None,  # its slurmd's, which comes with the registration alone
     )
 

@@ -159,7 +159,7 @@ def node_row(node: Mapping[str, Any]) -> NodeRow:
         cpus_total=cpus,
         memory=(value(node.get("real_memory")) or 0) << 20,
         memory_used=(value(node.get("alloc_memory")) or 0) << 20,
-        features=_features(node.get("features")),
+        features=_features(node.get("active_features", node.get("features"))),
         registered=bool(value(node.get("slurmd_start_time", 1))),
     )
 

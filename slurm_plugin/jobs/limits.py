@@ -1,4 +1,4 @@
-"""`scontrol show assoc_mgr flags=qos,assoc` -> limits on GPUs and jobs, and what is used of each; licences. Pure."""
+"""`scontrol show assoc_mgr flags=qos,assoc` -> limits on GPUs, CPUs and jobs, what is used of each; licences. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from policy.model import Gpus
-
 _WORD = re.compile(r"(\w+)=(\S*)")
 _OF = re.compile(r"([0-9]{1,12}|N)\(([0-9]{1,12})\)")
-_GPUS = re.compile(r"(?:^|,)gres/gpu=([0-9]{1,9}|N)(?:\(([0-9]{1,9})\))?(?=,|$)")
+_TRES = re.compile(r"(?:^|,)(gres/gpu|cpu)=([0-9]{1,9}|N)(?:\(([0-9]{1,9})\))?(?=,|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +21,32 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """GPUs and running jobs of whoever it binds."""
+    """GPUs, running jobs, and their CPUs, of whoever it binds; minutes of GPUs."""
 
     gpus: Bound = Bound()
     jobs: Bound = Bound()
+    cpus: Bound = Bound()
+    minutes: Bound = Bound()  #: that have been used up
+    ahead: Bound = Bound()  #: that running jobs may use yet, by their time limits
+
+    @property
+    def binds(self) -> bool:
+        bounds = (self.gpus, self.jobs, self.cpus, self.minutes, self.ahead)
+        return any(bound.most is not None for bound in bounds)
+
+    def minutes_left(self, safe: bool) -> int | None:
+        """GPU minutes that a start may ask for, by its time limit; None: any. `safe`: whether it must be able to use
+        them all (`AccountingStorageEnforce=safe`)."""
+        left: list[int] = []
+        if self.ahead.most is not None:
+            left.append(self.ahead.most - self.ahead.used)
+        if self.minutes.most is not None:
+            unused = self.minutes.most - self.minutes.used
+            if safe:
+                left.append(unused - self.ahead.used)
+            elif unused <= 0:
+                left.append(0)
+        return max(min(left), 0) if left else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +55,7 @@ class QosLimits:
     group: Limited = Limited()
     users: dict[str, Limited] = field(default_factory=dict)  #: of each user's jobs in it
     accounts: dict[str, Limited] = field(default_factory=dict)
-    job_gpus: Gpus | None = None  #: of one job
+    job: Limited = Limited()  #: of one job
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +68,7 @@ class AssociationLimits:
     parent: str
     group: Limited = Limited()
     jobs: Bound = Bound()  #: MaxJobs
-    job_gpus: Gpus | None = None
+    job: Limited = Limited()  #: of one job
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +133,10 @@ def _qos(record: list[str]) -> QosLimits:
     words = _words(own)
     return QosLimits(
         _bare(words.get("QOS", "")),
-        _limited(words, "GrpTRES", "GrpJobs"),
-        {name: _limited(_words(lines), "MaxTRESPU", "MaxJobsPU") for name, lines in users.items()},
-        {name: _limited(_words(lines), "MaxTRESPA", "MaxJobsPA") for name, lines in accounts.items()},
-        _gpus(words.get("MaxTRESPJ", "")).most,
+        _limited(words, "GrpTRES", "GrpJobs", "GrpTRESMins", "GrpTRESRunMins"),
+        {name: _each(_words(lines), "PU") for name, lines in users.items()},
+        {name: _each(_words(lines), "PA") for name, lines in accounts.items()},
+        _limited(words, "MaxTRESPJ", minutes="MaxTRESMinsPJ"),
     )
 
 
@@ -126,9 +146,9 @@ def _association(words: dict[str, str]) -> AssociationLimits:
         _bare(words.get("UserName", "")),
         words.get("Partition", ""),
         _bare(words.get("ParentAccount", "")),
-        _limited(words, "GrpTRES", "GrpJobs"),
+        _limited(words, "GrpTRES", "GrpJobs", "GrpTRESMins", "GrpTRESRunMins"),
         _count(words.get("MaxJobs", "")),
-        _gpus(words.get("MaxTRESPJ", "")).most,
+        _limited(words, "MaxTRESPJ", minutes="MaxTRESMinsPJ"),
     )
 
 
@@ -136,13 +156,25 @@ def _words(lines: list[str]) -> dict[str, str]:
     return dict(_WORD.findall(" ".join(lines)))
 
 
-def _limited(words: dict[str, str], gpus: str, jobs: str) -> Limited:
-    return Limited(_gpus(words.get(gpus, "")), _count(words.get(jobs, "")))
+def _each(words: dict[str, str], whose: str) -> Limited:
+    """Of each user (`PU`) or account (`PA`) in a QOS."""
+    return _limited(words, f"MaxTRES{whose}", f"MaxJobs{whose}", ahead=f"MaxTRESRunMins{whose}")
 
 
-def _gpus(text: str) -> Bound:
-    found = _GPUS.search(text)
-    return Bound() if found is None else Bound(_most(found[1]), int(found[2] or 0))
+def _limited(words: dict[str, str], tres: str, jobs: str = "", minutes: str = "", ahead: str = "") -> Limited:
+    """By the names of what limits each."""
+    return Limited(
+        _tres(words.get(tres, ""), "gres/gpu"),
+        _count(words.get(jobs, "")),
+        _tres(words.get(tres, ""), "cpu"),
+        _tres(words.get(minutes, ""), "gres/gpu"),
+        _tres(words.get(ahead, ""), "gres/gpu"),
+    )
+
+
+def _tres(text: str, name: str) -> Bound:
+    told = {of: Bound(_most(most), int(used or 0)) for of, most, used in _TRES.findall(text)}
+    return told.get(name, Bound())
 
 
 def _count(text: str) -> Bound:

@@ -88,6 +88,7 @@ class Observer:
         self._arrivals = Arrivals()
         self._quotas = Quotas()
         self._limits_s = -_LIMITS_AGE_S
+        self._limited = set[tuple[str, str | None, str | None, str]]()  #: whose limits were told when they were read
         self._throttles = dict[str, int | None]()
         self._throttles_s = -_ARRAY_AGE_S * _MOST_ARRAYS
         self.away = tuple[Absence, ...]()  #: what the site has reserved for maintenance
@@ -247,11 +248,15 @@ class Observer:
         return self.away
 
     def _limits(self, facts: Facts, look: Look) -> tuple[Quota, ...]:
-        """The site's limits on the jobs that are seen; those of a while ago where Slurm does not tell them."""
+        """The site's limits on the jobs that are seen; those of a while ago where Slurm does not tell them. Of a user
+        slurmctld shows the limits of a QOS, or of an account's, from the first job in it on: then it is asked again."""
         command = command_of(self._client)
         now_s = time.monotonic()
-        if command is not None and self.jobs and now_s - self._limits_s >= _LIMITS_AGE_S:
-            self._limits_s = now_s
+        rows = [self.rows[job] for job in self.jobs if job in self.rows]
+        whom = {(row.user, row.account, row.qos, row.partition) for row in rows}
+        due = now_s - self._limits_s >= _LIMITS_AGE_S or not whom <= self._limited
+        if command is not None and self.jobs and due:
+            self._limits_s, self._limited = now_s, whom
             try:
                 self._quotas.took(limits.read(command.limits()))
             except PortError as error:

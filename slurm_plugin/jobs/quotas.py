@@ -1,28 +1,40 @@
 """Whom the site's limits bind: each job's QOS (its partition's first), its association and the accounts above it.
 
-Slurm looks at the QOS before the association: a limit that a QOS sets takes the place of the association's own.
+Slurm looks at the QOS before the association: a limit that a QOS sets takes the place of the association's own. One
+on CPUs lets no more GPUs be held than go with so many, by the job that needs the fewest for each: Slurm does the rest.
+So does one on minutes, by the shortest time limit of those that may be started.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from horae.port import JobId, ObservedJob
 from policy.model import EMPTY, Gpus, Quota
 from slurm_plugin.comment import parse_tag
-from slurm_plugin.jobs.limits import AssociationLimits, Bound, QosLimits, SiteLimits
+from slurm_plugin.jobs.limits import AssociationLimits, Bound, Limited, QosLimits, SiteLimits
 from slurm_plugin.records import Facts, JobRow
 
 _DEEPEST = 64  #: accounts above each other
 _FREE = Bound()
+_NONE = Limited()
+_WHAT = ("gpus", "jobs", "cpus", "minutes", "ahead")
+
+
+class _Used(NamedTuple):
+    """By others, of one limit."""
+
+    gpus: int
+    jobs: int
+    cpus: int
 
 
 @dataclass(slots=True)
 class _Found:
-    gpus: Bound = _FREE
-    jobs: Bound = _FREE
+    limited: Limited = _NONE
     whom: list[JobId] = field(default_factory=list)
 
 
@@ -32,62 +44,58 @@ class Quotas:
 
     def __init__(self) -> None:
         self._site = SiteLimits()
-        self._others: dict[str, tuple[int, int]] = {}
-        self._taken: dict[str, tuple[int, int]] = {}  #: what stands of others' use: GPUs, jobs
+        self._others: dict[str, _Used] = {}
+        self._taken: dict[str, _Used] = {}  #: what stands of others' use
         self._fresh = False
 
     def took(self, site: SiteLimits) -> None:
         self._site, self._fresh = site, True
 
     def look(self, jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow], facts: Facts) -> tuple[Quota, ...]:
-        """Of the jobs that are shown; GPUs and jobs less what those that are not use."""
+        """Of the jobs that are shown; GPUs, jobs and CPUs less what those that are not use."""
         found: defaultdict[str, _Found] = defaultdict(_Found)
         for name, job in jobs.items():
             row = rows.get(name)
             if row is None or job.state.ended:
                 continue
-            for quota, gpus, count in self._bind(row, facts, job):
+            for quota, limited in self._bind(row, facts, job):
                 entry = found[quota]
-                entry.gpus, entry.jobs = gpus, count
+                entry.limited = limited
                 entry.whom.append(name)
-        others = {}
-        for name, entry in found.items():
-            held = [sum(jobs[job].allocation.values()) for job in entry.whom if _counted(rows[job])]
-            others[name] = max(entry.gpus.used - sum(held), 0), max(entry.jobs.used - sum(map(bool, held)), 0)
+        others = {name: _used_by_others(entry, jobs, rows) for name, entry in found.items()}
         if self._fresh:
             before, self._others, self._fresh = self._others, others, False
-            self._taken = {
-                name: (min(now[0], before.get(name, now)[0]), min(now[1], before.get(name, now)[1]))
-                for name, now in others.items()
-            }
+            self._taken = {name: _Used(*map(min, now, before.get(name, now))) for name, now in others.items()}
         return tuple(
-            Quota(name, tuple(entry.whom), _less(entry.gpus, taken[0]), _less(entry.jobs, taken[1]))
+            quota
             for name, entry in sorted(found.items())
-            for taken in (self._taken.get(name, others[name]),)
+            for quota in _told(name, entry, self._taken.get(name, others[name]), jobs, rows, "safe" in facts.enforced)
         )
 
-    def _bind(self, row: JobRow, facts: Facts, job: ObservedJob) -> Iterable[tuple[str, Bound, Bound]]:
-        """(name, GPUs, jobs) of each limit that binds it."""
+    def _bind(self, row: JobRow, facts: Facts, job: ObservedJob) -> list[tuple[str, Limited]]:
+        """Each limit that binds it, by its name."""
         names = (facts.partition_qos.get(row.partition), row.qos)
         chain = [self._site.qos[name] for name in dict.fromkeys(names) if name in self._site.qos]
-        yield from _of_qos(row, chain)
-        set_by_qos = _set(row, chain)
+        bound = list(_of_qos(row, chain))
+        by_qos = {kind for qos in chain for kind in _set(qos, row)}
         known, account = self._site.associations, row.account or ""
         users = known.get((account, row.user, row.partition)) or known.get((account, row.user, ""))
         association = users or known.get((account, "", ""))
-        for at in self._above(association):
+        above = self._above(association)
+        for at in above:
             who = f"user {at.user} in account {at.account}" if at.user else f"account {at.account}"
-            gpus = _FREE if "group gpus" in set_by_qos else at.group.gpus
-            jobs = _FREE if "group jobs" in set_by_qos else at.group.jobs
-            if gpus.most is not None or jobs.most is not None:
-                yield who, gpus, jobs
-        if users is not None and users.jobs.most is not None and "user jobs" not in set_by_qos:
-            yield f"jobs of user {users.user} in account {users.account}", _FREE, users.jobs
-        each = next((qos.job_gpus for qos in chain if qos.job_gpus is not None), None)
-        if each is None and association is not None:
-            each = next((at.job_gpus for at in self._above(association) if at.job_gpus is not None), None)
-        if each is not None and (job.spec is None or job.spec.gpus.max is None or job.spec.gpus.max > each):
-            yield f"GPUs of one job, {row.id}", Bound(each), _FREE
+            limited = _unless(at.group, "group", by_qos)
+            if limited.binds:
+                bound.append((who, limited))
+        if users is not None and users.jobs.most is not None and ("user", "jobs") not in by_qos:
+            bound.append((f"jobs of user {users.user} in account {users.account}", Limited(jobs=users.jobs)))
+        each = _of_one([*(qos.job for qos in chain), *(at.job for at in above)], job, row)
+        if _may_start(job):
+            each += _in_minutes([limited for _, limited in bound], job, "safe" in facts.enforced)
+        most = min(each, default=None)
+        if most is not None and (job.spec is None or job.spec.gpus.max is None or job.spec.gpus.max > most):
+            bound.append((f"GPUs of one job, {row.id}", Limited(Bound(most))))
+        return bound
 
     def _above(self, association: AssociationLimits | None) -> list[AssociationLimits]:
         """It, its account, and the accounts above."""
@@ -154,35 +162,117 @@ def of_licences(
     return tuple(quotas)
 
 
-def _of_qos(row: JobRow, chain: list[QosLimits]) -> Iterable[tuple[str, Bound, Bound]]:
+def _of_qos(row: JobRow, chain: list[QosLimits]) -> Iterable[tuple[str, Limited]]:
     """The first QOS that sets a limit is the one that counts."""
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for qos in chain:
-        for kind, name, limited in (
-            ("group", f"QOS {qos.name}", qos.group),
-            ("user", f"QOS {qos.name} of user {row.user}", qos.users.get(row.user)),
-            ("account", f"QOS {qos.name} of account {row.account}", qos.accounts.get(row.account or "")),
-        ):
-            if limited is None:
-                continue
-            gpus = _FREE if f"{kind} gpus" in seen else limited.gpus
-            jobs = _FREE if f"{kind} jobs" in seen else limited.jobs
-            seen |= {f"{kind} gpus"} if gpus.most is not None else set()
-            seen |= {f"{kind} jobs"} if jobs.most is not None else set()
-            if gpus.most is not None or jobs.most is not None:
-                yield name, gpus, jobs
+        named = {
+            "group": f"QOS {qos.name}",
+            "user": f"QOS {qos.name} of user {row.user}",
+            "account": f"QOS {qos.name} of account {row.account}",
+        }
+        for kind, limited in _kinds(qos, row).items():
+            left = _unless(limited, kind, seen)
+            if left.binds:
+                yield named[kind], left
+        seen |= _set(qos, row)
 
 
-def _set(row: JobRow, chain: list[QosLimits]) -> set[str]:
-    """The kinds of limits that its QOS set."""
-    found = set()
-    for qos in chain:
-        for kind, limited in (("group", qos.group), ("user", qos.users.get(row.user))):
-            if limited is not None and limited.gpus.most is not None:
-                found.add(f"{kind} gpus")
-            if limited is not None and limited.jobs.most is not None:
-                found.add(f"{kind} jobs")
-    return found
+def _kinds(qos: QosLimits, row: JobRow) -> dict[str, Limited]:
+    """The limits that a QOS sets for a job, by whose jobs they count."""
+    users = qos.users.get(row.user, _NONE)
+    accounts = qos.accounts.get(row.account or "", _NONE)
+    return {"group": qos.group, "user": users, "account": accounts}
+
+
+def _set(qos: QosLimits, row: JobRow) -> set[tuple[str, str]]:
+    """What a QOS limits of a job, and by whose jobs."""
+    return {
+        (kind, what)
+        for kind, limited in _kinds(qos, row).items()
+        for what in _WHAT
+        if getattr(limited, what).most is not None
+    }
+
+
+def _unless(limited: Limited, kind: str, before: Collection[tuple[str, str]]) -> Limited:
+    """Without what another limits before it."""
+    return replace(limited, **{what: _FREE for what in _WHAT if (kind, what) in before})
+
+
+def _of_one(limits: Iterable[Limited], job: ObservedJob, row: JobRow) -> list[Gpus]:
+    """GPUs that one job may hold: by the first that limits them, its CPUs, and the minutes of a start."""
+    found: dict[str, int] = {}
+    for limited in limits:
+        if limited.gpus.most is not None:
+            found.setdefault("gpus", limited.gpus.most)
+        if limited.cpus.most is not None:
+            found.setdefault("cpus", int(limited.cpus.most / _cpus_per_gpu(job, row)))
+        if limited.minutes.most is not None:
+            found.setdefault("minutes", int(limited.minutes.most / _limit_min(job)))
+    return list(found.values())
+
+
+def _in_minutes(limits: Iterable[Limited], job: ObservedJob, safe: bool) -> list[Gpus]:
+    """GPUs that a job may hold by its own time limit, and by what is left of each limit on minutes."""
+    left = [limited.minutes_left(safe) for limited in limits]
+    held = sum(job.allocation.values())
+    return [held + int(minutes / _limit_min(job)) for minutes in left if minutes is not None]
+
+
+def _may_start(job: ObservedJob) -> bool:
+    """Now, or again in another shape."""
+    return job.state.startable or (job.spec is not None and job.spec.elastic)
+
+
+def _limit_min(job: ObservedJob) -> float:
+    """Of its next start. Of one without a limit Slurm says whether it may start."""
+    return max(job.time_left_s or 0.0, 60.0) / 60.0
+
+
+def _told(
+    name: str,
+    entry: _Found,
+    taken: _Used,
+    jobs: Mapping[JobId, ObservedJob],
+    rows: Mapping[JobId, JobRow],
+    safe: bool,
+) -> Iterable[Quota]:
+    """One limit as those on GPUs and jobs that it comes to. For CPUs and minutes nobody gives up what he holds."""
+    whom, limited = tuple(entry.whom), entry.limited
+    held = sum(sum(jobs[job].allocation.values()) for job in whom)
+    gpus = _less(limited.gpus, taken.gpus)
+    count = _less(limited.jobs, taken.jobs)
+    if gpus is not None or count is not None:
+        yield Quota(name, whom, gpus, count)
+    cpus = _less(limited.cpus, taken.cpus)
+    if cpus is not None:
+        each = min(_cpus_per_gpu(jobs[job], rows[job]) for job in whom)
+        yield Quota(f"CPUs of {name}", whom, max(int(cpus / each), held))
+    minutes = limited.minutes_left(safe)
+    limits = [_limit_min(jobs[job]) for job in whom if _may_start(jobs[job])]
+    if minutes is not None and limits:
+        yield Quota(f"GPU minutes of {name}", whom, held + int(minutes / min(limits)))
+
+
+def _cpus_per_gpu(job: ObservedJob, row: JobRow) -> float:
+    """What each GPU of it takes of a limit on CPUs."""
+    least = job.spec.gpus.min if job.spec is not None else 1
+    said = job.spec.cpus_per_gpu if job.spec is not None else None
+    return max(said or row.num_cpus / max(least, 1), 0.01)
+
+
+def _used_by_others(entry: _Found, jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow]) -> _Used:
+    """Of what is used of a limit, what the jobs that are shown do not."""
+    counted = [name for name in entry.whom if _counted(rows[name])]
+    held = [sum(jobs[name].allocation.values()) for name in counted]
+    cpus = sum(rows[name].num_cpus for name in counted)
+    limited = entry.limited
+    return _Used(
+        max(limited.gpus.used - sum(held), 0),
+        max(limited.jobs.used - sum(map(bool, held)), 0),
+        max(limited.cpus.used - cpus, 0),
+    )
 
 
 def _counted(row: JobRow) -> bool:

@@ -20,7 +20,7 @@ from slurm_plugin.jobs import shapes
 from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.record import Grant, Memo, Memories
 from slurm_plugin.jobs.specification import keeps_shape, stays
-from slurm_plugin.jobs.waiting import held_by_others, who_holds
+from slurm_plugin.jobs.waiting import held_by_others, said_since, who_holds
 from slurm_plugin.records import JobRow, fold
 
 RESTART_GAP_S = 1.0
@@ -44,7 +44,7 @@ class _Deferred:
     """Starts that wait for the same moment."""
 
     due_s: float
-    batches: dict[JobId, Batch] = field(default_factory=dict)
+    starts: dict[JobId, _Start] = field(default_factory=dict)
     timer: threading.Timer | None = None
 
 
@@ -94,17 +94,16 @@ class Starts:
         except PortError as error:
             return errors | {start.known.seen.id: error for start in starts}
         self._spool.note_ordered(self._memories.ordered())
-        now: list[tuple[JobId, Batch]] = []
+        now: dict[JobId, _Start] = {}
         for start in starts:
             job = start.known.seen.id
             due_s = _due_s(start.known.memo, start.grant.nodes)
             self.forget(job)
             if due_s > self._observer.now_s():
-                self._later(job, due_s, start.batch)
+                self._later(job, due_s, start)
             else:
-                now.append((job, start.batch))
-        failed = self._written(dict(now))
-        return errors | {job: error for (job, _), error in zip(now, failed, strict=True) if error is not None}
+                now[job] = start
+        return errors | self._written(now)
 
     def _ended_there(self, row: JobRow, memo: Memo, nodes: Collection[str]) -> None:
         """Of one whose nodes Slurm chooses it may be any of those that it ran on. Raises TryLater."""
@@ -172,27 +171,34 @@ class Starts:
         batch = Batch(shapes.start_writes(row, memo, grant, first, facts.default_cpus), f"starting {job}")
         return _Start(replace(known, memo=lifted), grant, batch)
 
-    def _written(self, batches: Mapping[JobId, Batch]) -> list[PortError | None]:
-        """What became of each. A grant is as old as its write: of many starts, or on a slow disk, the last are asked
-        for seconds after they were granted, and would be taken for blocked."""
-        failed = self._client.write_each(list(batches.values()))
-        for job in batches:
+    def _written(self, starts: Mapping[JobId, _Start]) -> dict[JobId, PortError]:
+        """Which could not be asked for. A grant is as old as its write: of many starts, or on a slow disk, the last are
+        asked for seconds after they were granted, and would be taken for blocked."""
+        rows = {job: start.known.row for job, start in starts.items()}
+        errors = changed_since(self._client, rows, self._observer.now_s())
+        for job in errors:  # certainly not asked for
+            self._memories.keep(self._memories.get(job).with_last(withdrawn=True))
+        left = {job: start.batch for job, start in starts.items() if job not in errors}
+        failed = self._client.write_each(list(left.values()))
+        for job, error in zip(left, failed, strict=True):
             self._memories.granted_at(job, self._observer.now_s())
-        return failed
+            if error is not None:
+                errors[job] = error
+        return errors
 
     def forget(self, job: JobId) -> None:
         """A start that waits on a timer is not made."""
         deferred = self._waiting.pop(job, None)
         if deferred is not None:
-            del deferred.batches[job]
-            if not deferred.batches and deferred.timer is not None:
+            del deferred.starts[job]
+            if not deferred.starts and deferred.timer is not None:
                 deferred.timer.cancel()
 
     def close(self) -> None:
         for job in list(self._waiting):
             self.forget(job)
 
-    def _later(self, job: JobId, due_s: float, batch: Batch) -> None:
+    def _later(self, job: JobId, due_s: float, start: _Start) -> None:
         for deferred in self._waiting.values():
             if deferred.due_s == due_s:  # seen to have left in the same observation
                 break
@@ -203,32 +209,45 @@ class Starts:
             )
             deferred.timer.daemon = True
             deferred.timer.start()
-        deferred.batches[job] = batch
+        deferred.starts[job] = start
         self._waiting[job] = deferred
 
     def _write_deferred(self, deferred: _Deferred) -> None:
         with self._lock:
-            batches = deferred.batches
-            deferred.batches = {}
-            for job in batches:
+            starts = deferred.starts
+            deferred.starts = {}
+            for job in starts:
                 del self._waiting[job]
-            withdrawn = [job for job in batches if self._memories.get(job).outstanding is None]
+            withdrawn = [job for job in starts if self._memories.get(job).outstanding is None]
             for job in withdrawn:
-                del batches[job]
-            if not batches:
+                del starts[job]
+            if not starts:
                 return
             if not self._stands():
-                self.late += [f"{job}: not started, another arbiter claimed the cluster" for job in batches]
+                self.late += [f"{job}: not started, another arbiter claimed the cluster" for job in starts]
                 return
-            failed = self._written(batches)
+            failed = self._written(starts)
             try:
                 with self._memories.together():
-                    for job, error in zip(batches, failed, strict=True):
-                        if error is not None:
-                            self.late.append(f"{job}: {error.text}")
-                            self._memories.put(self._memories.get(job).with_last(withdrawn=True))
+                    for job, error in failed.items():
+                        self.late.append(f"{job}: {error.text}")
+                        self._memories.put(self._memories.get(job).with_last(withdrawn=True))
             except PortError as error:
                 self.late.append(error.text)
+
+
+def changed_since(client: Routes, rows: Mapping[JobId, JobRow], now_s: float) -> dict[JobId, PortError]:
+    """Those of whom somebody has said something since they were read: Slurm compares nothing before it writes, and a
+    release ends whatever hold it meets. So each is asked about right before, and where that cannot be, none is written.
+    """
+    if not rows:
+        return {}
+    try:
+        told = client.standing([row.id for row in rows.values()])
+    except PortError as error:
+        return dict.fromkeys(rows, error)
+    said = {job: said_since(row, told.get(row.id, ""), now_s) for job, row in rows.items()}
+    return {job: TryLater(f"{job} {what}") for job, what in said.items() if what}
 
 
 def _granted(start: _Start) -> Memo:

@@ -100,6 +100,10 @@ class Step:
     writes: tuple[Write, ...] = ()
     ask: bool = False
 
+    @property
+    def sets_begin(self) -> bool:
+        return any(write.change is not None and write.change.sets_begin for write in self.writes)
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:

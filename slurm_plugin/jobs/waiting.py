@@ -13,7 +13,7 @@ from slurm_plugin.jobs.holdings import HOLDING
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import keeps_shape, said_tasks
 from slurm_plugin.options import Options
-from slurm_plugin.records import JobRow
+from slurm_plugin.records import JobRow, duration, stamp
 from slurm_plugin.writes import Change, Write, hold, update
 
 WAITING = frozenset(
@@ -31,6 +31,12 @@ _OWN_START_S = 120.0
 #: reasons that squeue gives for a hold, of `scontrol hold` (ours are such, too) and `scontrol requeuehold`
 _BY_ADMIN, _REQUEUED_HELD = "JobHeldAdmin", "job requeued in held state"
 _BARRED = frozenset({"InvalidQOS", "InvalidAccount"})
+#: of `scontrol show job`, from the beginnings of its lines: what its user wrote stands further behind
+_SHOWN = re.compile(
+    r"^ +Priority=(?P<priority>[0-9]+) .*\n +JobState=(?P<state>\S+) Reason=(?P<reason>\S+)"
+    r"(?:.*\n)+? +RunTime=\S+ TimeLimit=(?P<limit>\S+).*\n +SubmitTime=\S+ EligibleTime=(?P<eligible>\S+)",
+    re.MULTILINE,
+)
 _LONGEST_PAUSE = 6  #: as a power of two, in seconds
 _NEXT_S = 1e-5  #: from one job to the next of the same second: as small as lasts through sums of times
 
@@ -136,6 +142,25 @@ def who_holds(row: JobRow) -> str:
     slurm = row.state == "SPECIAL_EXIT" and row.reason != _BY_ADMIN
     who = "Slurm, for its exit code (RequeueExitHold)," if slurm else "another than Horae"
     return f"{who} holds it, and it is left so: `scontrol release {row.id}` ends it"
+
+
+def said_since(row: JobRow, text: str, now_s: float) -> str:
+    """What has been said of a waiting job since it was read, and its start would undo, or would not fit any more;
+    empty: nothing. `text`: `scontrol show job`, as it is now."""
+    now = _SHOWN.search(text)
+    if now is None:
+        return ""
+    if now["state"] not in WAITING:
+        return f"is {now['state'].lower()} by now"
+    held = now["priority"] == "0"
+    if held and (not row.held or (now["reason"] == _BY_ADMIN and row.reason != _BY_ADMIN)):
+        return "has just been held by another than Horae"
+    begin_s = stamp(now["eligible"])
+    if begin_s is not None and begin_s > now_s and begin_s != row.eligible_s:
+        return "has just been given another begin time"
+    if duration(now["limit"]) != row.limit_s:
+        return "has just been given another time limit"
+    return ""
 
 
 def tried_again_s(memo: Memo) -> float:

@@ -245,3 +245,35 @@ def test_a_hold_of_an_administrators_on_an_elastic_job_that_has_run_stands(site:
         assert site.job(job).state in {JobState.LOST, JobState.STOPPED}
         site.start(job, site.one(), 2)
         assert site.wait(job, JobState.RUNNING).epoch == 2
+
+
+@pytest.mark.parametrize(
+    "site",
+    ["private_slurm", *(pytest.param(name, marks=pytest.mark.soak) for name in ("slurm_site", "slurm_2605"))],
+    indirect=True,
+)
+def test_a_feature_counts_while_a_node_has_it(site: Driver) -> None:
+    """Slurm holds a job for good that is let go when no node has what it asks for (BadConstraints)."""
+    slurm = harness(site).cluster
+    was = ",".join(site.node("n1").features)
+
+    def set_to(available: str, active: str) -> None:
+        slurm.run("scontrol", "update", "nodename=n1", f"AvailableFeatures={available}", f"ActiveFeatures={active}")
+
+    set_to(f"{was},quick,quiet", f"{was},quick,quiet")
+    try:
+        job = harness(site).submit_script(PLAIN, "--gres=gpu:1", "--time=60", "--constraint=quiet")
+        assert {"quick", "quiet"} <= set(site.node("n1").features)
+        set_to(f"{was},quick,quiet", f"{was},quick")
+        seen = site.port.observe()
+        (features,) = [node.features for node in seen.nodes if node.name == "n1"]
+        assert "quick" in features
+        assert "quiet" not in features
+        (due,) = seen.due
+        assert (due.job, "fits on no nodes" in due.what) == (job, True), "Slurm's own, as in any partition"
+        set_to(f"{was},quick,quiet", f"{was},quick,quiet")
+        assert site.job(job).state is JobState.QUEUED
+        site.start(job, {"n1": 1})
+        assert list(site.wait(job, JobState.RUNNING).allocation) == ["n1"]
+    finally:
+        set_to(was, was)

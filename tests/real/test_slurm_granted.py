@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from horae.port import BlockKind, JobId, JobState
+from horae.port import BlockKind, JobId, JobState, TryLater
 from tests.contract.driver import Driver
 from tests.real.slurm import (
     clear_partition,
@@ -96,3 +97,48 @@ def test_what_is_said_of_a_granted_job_stands(
     if not site.job(job).state.holds:
         site.start(job, {"n1": 1}, epoch)
     assert site.wait(job, JobState.RUNNING).epoch == epoch
+
+
+SINCE = {
+    "held": ("hold", "JOB"),
+    "put off": ("update", "jobid=JOB", "StartTime=now+2hours"),
+    "a longer limit": ("update", "jobid=JOB", "TimeLimit=90"),
+}
+
+
+def standing(site: Driver, job: JobId) -> list[str]:
+    """What such words change."""
+    return re.findall(r"(?:Priority=0 |Reason=JobHeldAdmin|EligibleTime=|TimeLimit=)\S*", job_shown(site, job))
+
+
+@pytest.mark.parametrize(
+    "site",
+    ["private_slurm", *(pytest.param(name, marks=pytest.mark.soak) for name in ("slurm_site", "slurm_2605"))],
+    indirect=True,
+)
+@pytest.mark.parametrize("kind", ["rigid", "elastic", "elastic again"])
+@pytest.mark.parametrize("what", SINCE)
+def test_what_is_said_between_a_look_and_its_start_stands(site: Driver, kind: str, what: str) -> None:
+    """Slurm has no compare and set: a release ends whatever hold it meets, a begin time takes another's place."""
+    cluster = harness(site).cluster
+    where = "--nodelist=n2" if kind == "rigid" else ELASTIC
+    job, epoch = harness(site).submit_script(PLAIN, "--gres=gpu:1", "--time=60", where), 1
+    if kind == "elastic again":
+        site.start(job, {"n1": 1})
+        site.wait(job, JobState.RUNNING)
+        trapped(site, job)
+        site.stop(job, 60.0)
+        site.wait(job, JobState.STOPPED)
+        epoch = 2
+    cluster.run("scontrol", *(word.replace("JOB", number(job)) for word in SINCE[what]))
+    said = standing(site, job)
+    with pytest.raises(TryLater, match="has just been"):
+        site.port.start(job, {"n2": 1}, epoch)  # by the look from before
+    assert standing(site, job) == said
+    if what == "a longer limit":
+        site.start(job, {"n2": 1}, epoch)
+        site.wait(job, JobState.RUNNING)
+        assert "TimeLimit=01:30:00" in job_shown(site, job)
+        return
+    site.until("why it waits is told", lambda: site.job(job).blocked is not None)
+    assert standing(site, job) == said

@@ -57,6 +57,10 @@ MORE = (
     "--time=20 --time-min=5", "--threads-per-core=1", "--hint=nomultithread", "--ntasks-per-socket=1", "--requeue",
     "--licenses=nosuch", "--constraint=v100|k80", "--constraint=nosuch", "--qos=nosuch", "--nodelist=n99",
     "--tres-per-task=cpu=2", "--gpus-per-socket=1", "--cores-per-socket=2", "--gpus=v100:1", "--begin=now+2",
+    "--wckey=x", "--mail-type=END,FAIL --mail-user=alice", "--kill-on-invalid-dep=yes", "--open-mode=append",
+    "--open-mode=truncate", "--gpu-bind=single:1", "--core-spec=1", "--prefer=v100", "--delay-boot=5", "--mem=0",
+    "--propagate=NOFILE", "--mem-bind=local", "--cpus-per-gpu=2 --mem-per-gpu=100", "--nice=-5", "--exclusive=mcs",
+    "--switches=1@0:30", "--signal=R:USR1@600 --time=5", "--acctg-freq=30", "--reservation=nosuch", "--time=0",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ JOB = dict.fromkeys(JOB_FIELDS, "") | {
     "SubmitTime": "1700000000", "TimeLimit": "1:00:00", "TimeLeft": "1:00:00", "exit_code": "0",
 }  # fmt: skip
 _NODES = (
-    "NODELIST\x1fGRES\x1fGRES_USED\x1fSTATE\x1fSTATECOMPLETE\x1fCPUS(A/I/O/T)\x1fMEMORY\x1fALLOCMEM\x1fAVAIL_FEATURES"
+    "NODELIST\x1fGRES\x1fGRES_USED\x1fSTATE\x1fSTATECOMPLETE\x1fCPUS(A/I/O/T)\x1fMEMORY\x1fALLOCMEM\x1fACTIVE_FEATURES"
     "\x1fAVAIL\x1fVERSION\x1e\n"
 )
 _CONFIG = (

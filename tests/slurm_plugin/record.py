@@ -36,7 +36,7 @@ _JOB_KEYS = frozenset(
 )
 _NODE_KEYS = frozenset(
     """name gres gres_used state state_flags cpus alloc_cpus alloc_idle_cpus idle_cpus real_memory alloc_memory
-    features partitions slurmd_start_time""".split()
+    features active_features partitions slurmd_start_time""".split()
 )
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import GpuRange, Quota
+from slurm_plugin.adapter import SlurmCluster
+from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.command_reading import partition_qos
+from slurm_plugin.files.transport import Completed
 from slurm_plugin.jobs.limits import Bound, SiteLimits, licences, read, throttle
 from slurm_plugin.jobs.quotas import Quotas, of_arrays, of_licences, throttled
+from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
+from tests.slurm_plugin.boundary import Boundary
+from tests.slurm_plugin.boundary import job as words
 from tests.slurm_plugin.rows import FACTS, ROW
 
 #: `scontrol show assoc_mgr flags=qos,assoc` of 24.11, without what is not read
@@ -86,7 +93,7 @@ def test_what_slurm_says_is_read() -> None:
     site = read(TOLD)
     assert site.qos["small"].group.gpus == Bound(4, 3)
     assert site.qos["small"].users["bob"].jobs == Bound(3, 2)
-    assert site.qos["small"].job_gpus == 2
+    assert site.qos["small"].job.gpus == Bound(2)
     assert site.qos["normal"].group.gpus == Bound(None, 0)
     assert site.associations["lab", "", ""].group.gpus == Bound(12, 3)
     assert site.associations["lab", "", ""].parent == "root"
@@ -171,3 +178,131 @@ def test_jobs_run_as_there_are_licences_for() -> None:
         Quota("licences of matlab", ("1", "2"), None, 3),  # 9 but for the 3 that others use, two and more a job
         Quota("licences of a@db", ("3",), None, 0),
     )
+
+
+#: of 24.11: a user of whom slurmctld has no job in a QOS is not in it
+CPUS = """\
+QOS=gpu(4)
+    GrpJobs=N(0) GrpJobsAccrue=N(0) GrpSubmitJobs=N(0) GrpWall=N(0.00)
+    GrpTRES=cpu=40(10),gres/gpu=N(4)
+    MaxTRESPJ=cpu=12
+    User Limits
+      bob(2002)
+        MaxJobsPU=N(1) MaxJobsAccruePU=N(0)
+        MaxTRESPU=cpu=16(6),gres/gpu=4(2)
+"""
+
+
+def test_a_limit_on_cpus_binds_the_gpus_that_go_with_them() -> None:
+    own = "horae=abc,gpus=2,nodes=1,cpus=12,shape=own,per=2,fixed=1,nodecpus=12"
+    rigid = replace(BOB, id="1", qos="gpu", admin_comment=own, num_cpus=12)
+    spec = JobSpec("t", (), GpuRange(1, 1, 8), cpus_per_gpu=4.0)
+    rows = {"1": rigid, "2": replace(BOB, id="2", qos="gpu"), "3": replace(BOB, id="3", qos="gpu", num_cpus=4, **RUNS)}  # type: ignore[arg-type]
+    jobs = {"1": replace(job(rigid), spec=replace(spec, gpus=GpuRange(2, 2, 2), cpus_per_gpu=None))}
+    jobs |= {name: replace(job(rows[name], held=int(name == "3")), spec=spec) for name in ("2", "3")}
+    quotas = Quotas()
+    quotas.took(read(CPUS))
+    found = {quota.name: quota for quota in quotas.look(jobs, rows, FACTS)}
+    # 10 CPUs are used, 4 by ours: of 40 the others leave 34, and four go with each GPU of whoever needs the fewest
+    assert found["CPUs of QOS gpu"] == Quota("CPUs of QOS gpu", ("1", "2", "3"), gpus=8)
+    assert found["CPUs of QOS gpu of user bob"].gpus == (16 - 2) // 4
+    assert found["QOS gpu of user bob"].gpus == 4 - 1
+    assert "QOS gpu" not in found
+    assert [found[f"GPUs of one job, {name}"].gpus for name in "23"] == [3, 3]
+    assert "GPUs of one job, 1" not in found, "12 CPUs are what it asks for"
+
+
+def test_nobody_is_to_give_up_what_he_holds_for_a_count_of_cpus() -> None:
+    """What goes with a GPU may have changed since it started."""
+    row = replace(BOB, id="1", qos="gpu", num_cpus=6, **RUNS)  # type: ignore[arg-type]
+    holds = replace(job(row, held=6), spec=JobSpec("t", (), GpuRange(1, 1, 8), cpus_per_gpu=8.0))
+    quotas = Quotas()
+    quotas.took(read(CPUS))
+    found = {quota.name: quota.gpus for quota in quotas.look({"1": holds}, {"1": row}, FACTS)}
+    assert found["CPUs of QOS gpu"] == 6
+
+
+class Limited(Boundary):
+    """A site that enforces limits; `bound` are the users that slurmctld has jobs of."""
+
+    reads = 0
+
+    def scontrol(self, line: str) -> Completed:
+        done = super().scontrol(line)
+        if line == "show config":
+            return replace(done, out=done.out + "AccountingStorageEnforce = associations,limits\n")
+        if line.startswith("show assoc_mgr flags=qos"):
+            self.reads += 1
+            users = {words["UserName"] for words in self.jobs.values()}
+            each = "".join(f"      {user}(7)\n        MaxTRESPU=gres/gpu=2(0)\n" for user in sorted(users))
+            return replace(done, out=f"QOS=small(3)\n    GrpTRES=gres/gpu=N(0)\n    User Limits\n{each}")
+        return done
+
+
+def test_a_users_first_job_in_a_qos_is_planned_by_his_limit(tmp_path: Path) -> None:
+    """Slurm tells of it from then on. The limits of half a minute ago would have it granted what Slurm holds back."""
+    slurm = Limited({"1": words(1, UserName="ann", QOS="small")})
+    options = Options(partitions=("dl",), spool=str(tmp_path / "spool"), state=str(tmp_path / "memory"))
+    port = SlurmCluster(options, slurm, choose(options, slurm))
+    port.claim("me")
+    assert [quota.name for quota in port.observe().quotas] == ["QOS small of user ann"]
+    slurm.jobs["2"] = words(2, UserName="bob", QOS="small")
+    assert [quota.name for quota in port.observe().quotas] == ["QOS small of user ann", "QOS small of user bob"]
+    slurm.jobs["3"] = words(3, UserName="bob", QOS="small")
+    assert [len(quota.whom) for quota in port.observe().quotas] == [1, 2]
+    assert slurm.reads == 2, "once for each that is new"
+
+
+#: of 24.11, with jobs of 2 GPUs and an hour
+MINUTES = """\
+QOS=gpu(4)
+    GrpTRES=cpu=N(2),gres/gpu=N(2)
+    GrpTRESMins=cpu=N(9),gres/gpu=1000(400)
+    GrpTRESRunMins=cpu=N(120),gres/gpu={ahead}(120)
+    MaxTRESMinsPJ={one}
+    User Limits
+      bob(2002)
+        MaxTRESPU=gres/gpu=N(2)
+        MaxTRESRunMinsPU=gres/gpu=420(120)
+"""
+
+
+def by_minutes(*hours: float | None, enforced: str = "safe", ahead: str = "N", one: str = "") -> dict[str, int | None]:
+    """The quotas of jobs that wait, with these limits, beside one of 2 GPUs that runs."""
+    rows = {"0": replace(BOB, id="0", qos="gpu", num_cpus=2, **RUNS)}  # type: ignore[arg-type]
+    runs = job(rows["0"], held=2)
+    assert runs.spec is not None
+    jobs = {"0": replace(runs, time_left_s=60.0, spec=replace(runs.spec, elastic=False))}
+    for number, limit in enumerate(hours, start=1):
+        rows[str(number)] = replace(BOB, id=str(number), qos="gpu")
+        left_s = None if limit is None else limit * 3600.0
+        jobs[str(number)] = replace(job(rows[str(number)]), time_left_s=left_s)
+    quotas = Quotas()
+    quotas.took(read(MINUTES.format(ahead=ahead, one=one)))
+    facts = replace(FACTS, enforced=frozenset({"limits", enforced}))
+    return {quota.name: quota.gpus for quota in quotas.look(jobs, rows, facts)}
+
+
+def test_a_start_has_to_be_able_to_use_up_its_time() -> None:
+    """As Slurm holds it back: QOSGrpGRESMinutes, and QOSMaxGRESRunMinsPerUser."""
+    found = by_minutes(1.0, 2.0)
+    assert found["GPU minutes of QOS gpu"] == 2 + (1000 - 400 - 120) // 60
+    assert found["GPU minutes of QOS gpu of user bob"] == 2 + (420 - 120) // 60
+    assert (found["GPUs of one job, 1"], found["GPUs of one job, 2"]) == (5, 2)
+    assert "GPUs of one job, 0" not in found, "it runs, and asks for no more"
+
+
+def test_minutes_that_are_not_used_up_bind_nobody_where_the_site_is_not_safe() -> None:
+    assert "GPU minutes of QOS gpu" not in by_minutes(1.0, enforced="qos")
+    assert by_minutes(1.0, enforced="qos", ahead="300")["GPU minutes of QOS gpu"] == 2 + (300 - 120) // 60
+    assert by_minutes(1.0, one="gres/gpu=240")["GPUs of one job, 1"] == 4
+    assert by_minutes(1.0, one="gres/gpu=30")["GPUs of one job, 1"] == 0
+    assert by_minutes(None)["GPU minutes of QOS gpu"] == 2 + 480, "without a limit it is Slurm's to say"
+
+
+def test_nothing_is_started_with_no_minutes_left() -> None:
+    used = MINUTES.format(ahead="N", one="").replace("1000(400)", "1000(1000)")
+    quotas, row = Quotas(), replace(BOB, id="1", qos="gpu")
+    quotas.took(read(used))
+    found = quotas.look({"1": replace(job(row), time_left_s=3600.0)}, {"1": row}, FACTS)
+    assert next(quota.gpus for quota in found if quota.name == "GPU minutes of QOS gpu") == 0

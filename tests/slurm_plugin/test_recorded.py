@@ -83,6 +83,16 @@ def test_slurmrestd_tells_who_has_not_registered(body: Path) -> None:
     assert [node.registered for node in node_rows(nodes, ["dl"])] == [False, True, True, True]
 
 
+@pytest.mark.parametrize("body", BODIES, ids=str)
+def test_slurmrestd_tells_what_a_node_has_now_of_what_it_may_have(body: Path) -> None:
+    """By that Slurm judges a constraint, and so do the commands (`features_act`) and pyslurm."""
+    nodes = json.loads((RECORDED / body).read_text())["nodes"]["nodes"]
+    bare = isinstance(nodes[0]["features"], str)
+    for node in nodes:
+        node["features"], node["active_features"] = ("a,b", "a") if bare else (["a", "b"], ["a"])
+    assert {node.features for node in node_rows(nodes, ["dl"])} == {("a",)}
+
+
 def assert_told(rows: list[JobRow]) -> None:
     named = {row.name: row for row in rows}
     for name, facts in FACTS.items():

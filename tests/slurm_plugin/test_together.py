@@ -60,6 +60,15 @@ class Slurm(Scripted):
         ]
         return [replace(row, registered=row.name not in self.silent) for row in rows]
 
+    def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
+        super().standing(ids)
+        return {each: shown_now(self.rows[each]) for each in ids if each in self.rows}
+
+    @property
+    def written(self) -> list[str]:
+        """What it was asked but for reads."""
+        return [what for what in self.said if what != "standing"]
+
     def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
         self.before("write")
         return super().write_each(writes)
@@ -77,6 +86,21 @@ class Slurm(Scripted):
             self.rows[number] = replace(
                 self.rows[number], state="RUNNING", reason=None, nodes=("n1",), start_s=time.time() - 60
             )
+
+
+def shown_now(row: JobRow) -> str:
+    """`scontrol show job`, as far as it is read."""
+    limit = "UNLIMITED" if row.limit_s is None else f"{int(row.limit_s) // 60}:00"
+    begin = "Unknown" if row.eligible_s is None else str(int(row.eligible_s))
+    return (
+        f"JobId={row.slurm_id} JobName=a Priority=0\n   UserId={row.user}({row.uid}) GroupId=x(1) MCS_label=N/A\n"
+        f"   Priority={row.priority} Nice=0 Account=lab QOS=normal WCKey=*\n"
+        f"   JobState={row.state} Reason={str(row.reason).replace(' ', '_')} Dependency=(null)\n"
+        f"   Requeue=1 Restarts={row.restarts} BatchFlag=1 Reboot=0 ExitCode=0:0\n"
+        f"   RunTime=00:00:00 TimeLimit={limit} TimeMin=N/A\n"
+        f"   SubmitTime={int(row.submit_s or 0)} EligibleTime={begin}\n   AccrueTime=Unknown\n"
+        "   Comment=   Priority=0   JobState=RUNNING\n"
+    )
 
 
 class Site:
@@ -121,7 +145,7 @@ def test_fence_and_memo_are_there_before_anything_is_written(site: Site) -> None
     site.slurm.before = lambda what: met.append((site.fences(), site.memo(site.jobs[-1])["grants"]))
     assert isinstance(site.port, Batching)
     assert site.start(1) == {}
-    assert site.slurm.said == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
+    assert site.slurm.written == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
     fences, grants = met[0]
     assert fences == ["1", "1", "1"]
     assert grants
@@ -240,7 +264,7 @@ def left(site: Site) -> float:
 
 def test_a_job_that_keeps_its_shape_is_asked_to_leave_by_nobody(site: Site) -> None:
     """The signal would end it. A start of it that Slurm has not followed is taken back."""
-    parked = {"priority": 9, "reason": "BeginTime", "eligible_s": time.time() + 366 * 86400.0}
+    parked = {"priority": 9, "reason": "BeginTime", "eligible_s": float(int(time.time())) + 366 * 86400.0}
     site.slurm.rows = {
         number: replace(row, admin_comment=f"{row.admin_comment},shape=own", **parked)  # type: ignore[arg-type]
         for number, row in site.slurm.rows.items()
@@ -280,7 +304,7 @@ def test_those_that_left_together_start_together_once_the_second_is_over(site: S
     while len(times) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     site.port.close()
-    assert site.slurm.said[:2] == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
+    assert site.slurm.written[:2] == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
     assert times[0] >= left_s + RESTART_GAP_S
 
 
@@ -295,10 +319,10 @@ def test_a_start_that_waits_on_a_timer_is_not_made_of_one_that_is_held_meanwhile
         site.slurm.rows["2"] = replace(site.slurm.rows["2"], reason="JobHeldAdmin")
         attend(site.port)
     deadline = time.monotonic() + 240
-    while len(site.slurm.said) < 2 and time.monotonic() < deadline:
+    while len(site.slurm.written) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     site.port.close()
-    assert site.slurm.said[:2] == ["update 1 update 3", "release 1 release 3"]
+    assert site.slurm.written[:2] == ["update 1 update 3", "release 1 release 3"]
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -356,14 +380,14 @@ def test_on_other_nodes_they_start_at_once_and_a_start_that_waits_is_taken_back(
     monkeypatch.setattr(starts, "RESTART_GAP_S", 3600.0)
     first, second, third = site.jobs
     assert site.port.start_many([(first, {"n1": 1}, 2), (second, {"n1": 1}, 2), (third, {"n2": 1}, 2)]) == {}
-    assert site.slurm.said == ["update 3", "release 3"]
+    assert site.slurm.written == ["update 3", "release 3"]
     assert [site.port._starts.waits(job) for job in site.jobs] == [True, True, False]
     attend(site.port)
     assert site.port.stop_many([(first, 30.0)]) == {}
     assert [site.port._starts.waits(job) for job in site.jobs] == [False, True, False]
     assert site.port.start_many([(second, {"n2": 1}, 3)]) == {}
     assert not site.port._starts.waits(second), "the newer one went at once, the older one is not made"
-    assert site.slurm.said[-2:] == ["update 2", "release 2"]
+    assert site.slurm.written[-2:] == ["update 2", "release 2"]
 
 
 def test_our_hold_is_put_down_before_it_is_written(site: Site) -> None:
@@ -404,7 +428,7 @@ def test_a_start_whose_timer_is_late_is_not_taken_back_before_it_is_written(
     for number, row in site.slurm.rows.items():
         site.slurm.rows[number] = replace(row, state="PENDING", priority=5, reason="None")
     assert {job.state for job in attend(site.port).jobs} == {JobState.STARTING}
-    assert site.slurm.said == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
+    assert site.slurm.written == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
 
 
 def test_a_grant_is_as_old_as_its_write(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,7 +443,7 @@ def test_a_grant_is_as_old_as_its_write(site: Site, monkeypatch: pytest.MonkeyPa
         site.slurm.rows[number] = replace(row, priority=5, reason="Resources")
     seen = attend(site.port).jobs
     assert {(job.state, job.blocked) for job in seen} == {(JobState.STARTING, None)}
-    assert site.slurm.said == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
+    assert site.slurm.written == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
     clock.more_s += 10.0
     site.slurm.before = lambda what: None
     assert all(job.blocked is not None for job in attend(site.port).jobs), "now Slurm has had its time"
@@ -503,3 +527,127 @@ def test_whoever_is_cancelled_is_so_in_slurm_before_anything_ends_on_its_node(si
     with pytest.raises(ControllerAway):
         site.port.cancel_many(site.jobs[2:])
     assert site.asked_to_end() == [True, True, False], "the third trains on until Slurm can be told"
+
+
+# --- what is said of a job between the look and its start ---------------------------------------------------
+
+
+def waits_at_night(site: Site) -> float:
+    """All wait for the module's begin time, as jobs do that came in; a begin time of somebody's."""
+    parked_s = float(int(time.time()) + 366 * 86400)
+    for number, row in site.slurm.rows.items():
+        site.slurm.rows[number] = replace(
+            row, priority=9, reason="BeginTime", eligible_s=parked_s, submit_s=time.time() - 60
+        )
+    attend(site.port)
+    site.slurm.said.clear()
+    return float(int(time.time()) + 86400)
+
+
+def test_a_hold_that_came_after_the_look_is_not_ended(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release ends whatever hold it meets."""
+    monkeypatch.setattr(starts, "RESTART_GAP_S", 0.0)
+    left(site)
+    site.slurm.rows["2"] = replace(site.slurm.rows["2"], reason="JobHeldAdmin")
+    errors = site.start(2)
+    assert {job: type(error) for job, error in errors.items()} == {site.jobs[1]: TryLater}
+    assert "held by another" in str(errors[site.jobs[1]])
+    assert site.slurm.said == ["standing", "update 1 update 3", "release 1 release 3"]
+    blocked = next(job.blocked for job in attend(site.port).jobs if job.id == site.jobs[1])
+    assert blocked is not None
+    assert "scontrol release 2" in blocked.text
+
+
+def test_a_begin_time_that_came_after_the_look_is_kept(site: Site) -> None:
+    night_s = waits_at_night(site)
+    mine = site.slurm.rows["2"].eligible_s
+    site.slurm.rows["2"] = replace(site.slurm.rows["2"], eligible_s=night_s)
+    errors = site.start(1)
+    assert {job: type(error) for job, error in errors.items()} == {site.jobs[1]: TryLater}
+    assert "begin time" in str(errors[site.jobs[1]])
+    assert "2" not in " ".join(site.slurm.written)
+    blocked = next(job.blocked for job in attend(site.port).jobs if job.id == site.jobs[1])
+    assert blocked is not None
+    assert "not to begin before" in blocked.text
+    site.slurm.rows["2"] = replace(site.slurm.rows["2"], eligible_s=mine)
+    attend(site.port)
+    assert site.port.start_many([(site.jobs[1], {"n1": 1}, 1)]) == {}, "the same grant, once it may"
+    assert site.slurm.written[-2:] == ["update 2", "update 2"]
+
+
+@pytest.mark.parametrize(
+    ("since", "told"), [({"limit_s": 60.0}, "time limit"), ({"state": "RUNNING", "reason": "None"}, "running by now")]
+)
+def test_whatever_else_came_after_the_look_is_seen_before_it_is_written_over(
+    site: Site, since: dict[str, Any], told: str
+) -> None:
+    """A longer limit would be cut to what was left of the old one; a shape is for one that waits: it would take nodes
+    from one that runs."""
+    waits_at_night(site)
+    site.slurm.rows["2"] = replace(site.slurm.rows["2"], **since)
+    errors = site.start(1)
+    assert list(errors) == [site.jobs[1]]
+    assert told in str(errors[site.jobs[1]])
+    assert "2" not in " ".join(site.slurm.written)
+
+
+def test_a_start_that_waits_on_a_timer_is_not_made_of_one_that_is_put_off_meanwhile(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "RESTART_GAP_S", 3600.0)
+    left(site)
+    assert site.start(2) == {}
+    (deferred,) = {id(each): each for each in site.port._starts._waiting.values()}.values()
+    assert deferred.timer is not None
+    deferred.timer.cancel()
+    site.slurm.rows["2"] = replace(site.slurm.rows["2"], eligible_s=float(int(time.time()) + 86400))
+    site.port._starts._write_deferred(deferred)
+    assert site.slurm.said == ["standing", "update 1 update 3", "release 1 release 3"]
+    assert any(site.jobs[1] in note and "begin time" in note for note in attend(site.port).notes)
+
+
+def test_a_hold_that_came_after_the_look_outlives_our_leaving(site: Site) -> None:
+    left(site)
+    site.slurm.rows["2"] = replace(site.slurm.rows["2"], reason="JobHeldAdmin")
+    errors = site.port.release_many(site.jobs)
+    assert list(errors) == [site.jobs[1]]
+    assert "held by another" in str(errors[site.jobs[1]])
+    assert "2" not in " ".join(site.slurm.written)
+    attend(site.port)
+    assert site.port.release_many([site.jobs[1]]) == {}
+    assert "release 2" not in " ".join(site.slurm.written), "it is left as it is held"
+
+
+def test_nothing_is_started_unseen(site: Site) -> None:
+    waits_at_night(site)
+
+    def away(ids: Sequence[str]) -> Mapping[str, str]:
+        raise TryLater("no answer")
+
+    site.slurm.standing = away  # type: ignore[method-assign]
+    assert {type(error) for error in site.start(1).values()} == {TryLater}
+    assert site.slurm.written == []
+
+
+def test_a_requeues_begin_time_is_lifted_but_not_one_that_came_after_the_look(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "RESTART_GAP_S", 0.0)
+    left(site)
+    assert site.start(2) == {}
+    second = int(time.time())
+    requeued = {
+        "state": "PENDING",
+        "priority": 9,
+        "reason": "BeginTime",
+        "eligible_s": second + 100.0,
+        "submit_s": second,
+    }
+    for number, row in site.slurm.rows.items():
+        site.slurm.rows[number] = replace(row, **requeued)  # type: ignore[arg-type]
+    site.slurm.said.clear()
+    site.port.observe()
+    site.slurm.rows["2"] = replace(site.slurm.rows["2"], eligible_s=float(int(time.time()) + 86400))
+    errors = site.port.follow_up(site.jobs)
+    assert list(errors) == [site.jobs[1]]
+    assert site.slurm.written == ["update 1 update 3"]
