@@ -183,7 +183,7 @@ def _with_value(message: str, field: str, value: object) -> str:
 
 
 def say(text: str, remedy: str = "") -> None:
-    text, remedy = visible.lines(text), visible.lines(remedy)
+    text, remedy = visible.below(text), visible.below(remedy)
     red, off = ("\x1b[1;31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     with suppress(visible.Unwritten):  # the exit code alone tells it then
         print(f"{red}horae:{off} {text}" + (f"\n       {remedy}" if remedy else ""), file=sys.stderr)
