@@ -88,7 +88,7 @@ def _told(error: Exception, arguments: Sequence[str]) -> Told:
     if isinstance(error, BadInput):
         text = error.words(_with_value(error.message, error.field, error.value))
         return Told(BAD_FILE, text, "" if error.remedy in text else error.remedy, error.field)
-    for refused in (_of_an_installation, _of_a_cluster, _of_a_policy, _from_arbiter, _of_the_words):
+    for refused in (_of_an_installation, _of_a_cluster, _of_a_policy, _from_arbiter, _of_the_words, _of_the_folder):
         if (told := refused(error)) is not None:
             return told
     if isinstance(error, OSError) and error.filename is not None:
@@ -167,6 +167,17 @@ def _of_the_words(error: Exception) -> Told | None:
     """What the command line itself refuses, where it was asked not to say it alone."""
     words = getattr(error, "format_message", None)
     return None if words is None else Told(USAGE, words(), "`--help` shows the options")
+
+
+def _of_the_folder(error: Exception) -> Told | None:
+    """The one that the caller is in, which somebody removed: it is not found, and has no name."""
+    if not isinstance(error, FileNotFoundError) or error.filename is not None:
+        return None
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return Told(BAD_FILE, "the folder that you are in is not there any more", "cd into another one")
+    return None
 
 
 def _with_value(message: str, field: str, value: object) -> str:
