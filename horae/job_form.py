@@ -19,6 +19,7 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    field_validator,
     model_validator,
 )
 from pydantic_core import CoreSchema
@@ -135,10 +136,15 @@ class JobForm(Form):
     extra: dict[Name, Text] = Field(default_factory=dict, max_length=256, description="the adapter's own options")
     priority: Priority = Field(0, description="among its tenant's jobs: higher stands earlier in line")
 
+    @field_validator("command")
+    @classmethod
+    def _program(cls, command: list[str]) -> list[str]:
+        if not command[0]:
+            raise wrong("names no program", "put the program first")
+        return command
+
     @model_validator(mode="after")
     def _agree(self) -> JobForm:
-        if not self.command[0]:
-            raise wrong("command names no program", "put the program first")
         words = sum(map(len, self.command)) + sum(len(k) + len(v) for k, v in self.env.items())
         if words > MOST_WORDS_BYTES:
             raise wrong(f"command and env hold {words} characters", f"at most {MOST_WORDS_BYTES}; put them into a file")

@@ -77,6 +77,11 @@ def lines(text: str) -> str:
     return neutral(text, keep="\n\t")
 
 
+def below(text: str, margin: int = 7) -> str:
+    """Text of several lines as one entry of a page: what follows its first line is set in, and looks like no other."""
+    return lines(text).replace("\n", "\n" + " " * margin)
+
+
 def deep(value: Any) -> Any:
     """Plain data with every text in it neutral, keys too: what a command is about to show."""
     if isinstance(value, str):

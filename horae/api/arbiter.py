@@ -294,21 +294,23 @@ class ArbiterBackend:
     def hold(self, job: JobId, *, by: str, why: str) -> str:
         job = self._named(job)
         self._arbiter.command(lambda commands: commands.hold(job, Requester(by), why))
-        return "is held"
+        return self._told(job, "is held")
 
     def unhold(self, job: JobId, *, by: str) -> str:
         job = self._named(job)
         self._arbiter.command(lambda commands: commands.unhold(job, Requester(by)))
-        return "is not held"
+        return self._told(job, "is not held")
 
     def prioritise(self, job: JobId, *, priority: int, across: bool, by: str) -> str:
         job = self._named(job)
         self._arbiter.command(lambda commands: commands.prioritise(job, priority, Requester(by), across=across))
-        return (
-            f"precedence is {priority}, among all jobs"
-            if across
-            else f"priority is {priority}, among its tenant's jobs"
-        )
+        place = f"precedence is {priority}, among all" if across else f"priority is {priority}, among its tenant's"
+        return self._told(job, f"{place} jobs")
+
+    def _told(self, job: JobId, text: str) -> str:
+        """`text`, or of a job that is over that it is: nothing became of what was asked."""
+        row = watch.job(self._arbiter, job)
+        return text if row.ended_s is None else f"is {row.state} already"
 
     def mode(self, pool: str, mode: str, *, by: str) -> str:
         try:

@@ -63,6 +63,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     from horae import visible
 
+    for size in ("COLUMNS", "LINES"):
+        if os.environ.get(size) == "0":  # whoever set it does not know; taken at its word there is room for nothing
+            del os.environ[size]
     plain, plain_error = _stream(sys.stdout), _stream(sys.stderr)
     sys.stdout = cast(TextIO, visible.Guarded(plain))
     sys.stderr = cast(TextIO, visible.Guarded(plain_error))

@@ -88,7 +88,7 @@ def _told(error: Exception, arguments: Sequence[str]) -> Told:
     if isinstance(error, BadInput):
         text = error.words(_with_value(error.message, error.field, error.value))
         return Told(BAD_FILE, text, "" if error.remedy in text else error.remedy, error.field)
-    for refused in (_of_an_installation, _of_a_cluster, _of_a_policy, _from_arbiter, _of_the_words):
+    for refused in (_of_an_installation, _of_a_cluster, _of_a_policy, _from_arbiter, _of_the_words, _of_the_folder):
         if (told := refused(error)) is not None:
             return told
     if isinstance(error, OSError) and error.filename is not None:
@@ -169,6 +169,17 @@ def _of_the_words(error: Exception) -> Told | None:
     return None if words is None else Told(USAGE, words(), "`--help` shows the options")
 
 
+def _of_the_folder(error: Exception) -> Told | None:
+    """The one that the caller is in, which somebody removed: it is not found, and has no name."""
+    if not isinstance(error, FileNotFoundError) or error.filename is not None:
+        return None
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return Told(BAD_FILE, "the folder that you are in is not there any more", "cd into another one")
+    return None
+
+
 def _with_value(message: str, field: str, value: object) -> str:
     """With the value that was given for the field, where the message does not say it."""
     if not field or not isinstance(value, str | int | float):
@@ -183,7 +194,7 @@ def _with_value(message: str, field: str, value: object) -> str:
 
 
 def say(text: str, remedy: str = "") -> None:
-    text, remedy = visible.lines(text), visible.lines(remedy)
+    text, remedy = visible.below(text), visible.below(remedy)
     red, off = ("\x1b[1;31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     with suppress(visible.Unwritten):  # the exit code alone tells it then
         print(f"{red}horae:{off} {text}" + (f"\n       {remedy}" if remedy else ""), file=sys.stderr)

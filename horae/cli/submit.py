@@ -164,13 +164,14 @@ def submit(
         _check_requeue(jobs, time_limit)
     if sbatch:
         _check_sbatch(cluster, dry_run)
+    local = not sbatch and kind_of_cluster(socket, cluster) == "local"
+    _try_folders(jobs, must=local)
     if dry_run:
+        _check_export(export, local=local)
         with _told_as_typed(file is None and sweep is None):
             found = _tried(connect(socket, cluster), jobs)
         screen.emit_json(found) if as_json else show_trial(found)
         return
-    local = not sbatch and kind_of_cluster(socket, cluster) == "local"
-    _try_folders(jobs, must=local)
     if sbatch:
         numbers = _by_sbatch(jobs, _sbatch_words(export, sbatch))
     else:
@@ -221,7 +222,9 @@ def _tell(numbers: list[str], as_json: bool) -> None:
 
 
 def _checkpoint(said: str | None) -> str | None:
-    """A folder is meant from here; a URL is meant as it stands."""
+    """A folder is meant from here; a URL is meant as it stands. Raises BadInput for nothing: `$CK` that is not set."""
+    if said == "":
+        raise BadInput("names no folder", field="--checkpoint", remedy="name one, or leave the option out")
     return said if said is None or "://" in said else str(Path(said).absolute())
 
 
@@ -294,10 +297,8 @@ def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *
     from horae.api.errors import ApiError
     from horae.cli import typed
 
+    _check_export(export, local=local)
     if not local:
-        if export is not None:
-            raise BadInput("is for one machine, and for Slurm with --sbatch", field=typed.FIELD, value=export,
-                           remedy="--env NAME=VALUE: kept with the job, where operators can read it")  # fmt: skip
         return _sent(client, jobs)
     kept = _kept(export or "ALL")
     try:
@@ -313,6 +314,17 @@ def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *
     except (OSError, ApiError, Unreachable) as error:  # they are handed in all the same
         screen.note(f"horae: environments of jobs that are over stay in {typed.folder()} for now: {error}")
     return numbers
+
+
+def _check_export(export: str | None, *, local: bool) -> None:
+    """Raises BadInput for what cannot be carried, or where nothing is."""
+    from horae.cli import typed
+
+    if local:
+        typed.chosen(export or "ALL", os.environ)
+    elif export is not None:
+        raise BadInput("is for one machine, and for Slurm with --sbatch", field=typed.FIELD, value=export,
+                       remedy="--env NAME=VALUE: kept with the job, where operators can read it")  # fmt: skip
 
 
 def _kept(export: str) -> Path | None:

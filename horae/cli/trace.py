@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horae import visible
 from horae.cli.options import Json, example
 from horae.tui import screen
 from policy.model import BadInput
@@ -152,7 +153,7 @@ def _done(lines: TraceLines, as_json: bool, out: Path | None) -> None:
 
 def _tell(lines: TraceLines) -> None:
     for bad in lines.remarks:
-        print(f"{lines.path}:{bad.line}: {bad.column}: {bad.what}: {bad.value}", file=sys.stderr)
+        screen.note(f"{lines.path}:{bad.line}: {bad.column}: {bad.what}: {bad.value}")
 
 
 def _show(found: dict[str, Any], as_json: bool, out: Path | None) -> None:
@@ -180,11 +181,11 @@ def _pairs(found: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]
 
 
 def _write(text: Iterable[str], out: Path | None) -> None:
-    """As it is: what was copied stays unchanged. A terminal gets it guarded."""
+    """As it is: what was copied stays unchanged. A terminal gets it without what it would obey."""
     if out is None:
         for part in text:
             if sys.stdout.isatty():
-                sys.stdout.write(part)
+                sys.stdout.write(visible.lines(part.replace("\r\n", "\n")))
             else:
                 sys.stdout.buffer.write(part.encode())
         return

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
+from rich.markup import escape
 from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
@@ -43,7 +44,7 @@ class Page(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="page") as frame:
-            frame.border_title = self._title
+            frame.border_title = escape(self._title)
             frame.border_subtitle = "Esc: back"
             yield Static(self._body)
 
@@ -116,7 +117,7 @@ class LiveApp(App[None]):
         nodes.border_title, jobs.border_title = "nodes", "jobs"
         tenants.border_title, events.border_title = "tenants", "decisions"
         if self._hint:
-            events.border_title = f"decisions · {self._hint}"
+            events.border_title = escape(f"decisions · {self._hint}")
         apps.border_title, apps.display = "apps", False
         yield Container(nodes, tenants, id="upper")
         yield from (apps, jobs, events)
@@ -231,9 +232,9 @@ class LiveApp(App[None]):
             with saved(path) as beside:
                 Path(beside).write_text(self.export_screenshot(title="horae top"))
         except OSError as error:
-            self.notify(f"{path}: {error.strerror}", severity="error")
+            self.notify(f"{path}: {error.strerror}", severity="error", markup=False)
         else:
-            self.notify(f"saved {path}")
+            self.notify(f"saved {path}", markup=False)
 
     def action_legend(self) -> None:
         if len(self.screen_stack) == 1:

@@ -127,15 +127,15 @@ def state(name: str, label: str | None = None) -> Cell:
 
 def print_pairs(pairs: Iterable[tuple[str, str]], *, file: IO[str] | None = None) -> None:
     """`name  value` lines, aligned."""
-    shown = [(visible.neutral(name), visible.lines(value)) for name, value in pairs if value]
+    shown = [(visible.neutral(name), value) for name, value in pairs if value]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        print(f"{name.ljust(width)}  {value}", file=file)
+        print(f"{name.ljust(width)}  {visible.below(value, width + 2)}", file=file)
 
 
 def note(text: str) -> None:
     """A remark that is not the answer: standard error, so that pipes stay clean."""
-    print(visible.lines(text), file=sys.stderr)
+    print(visible.below(text), file=sys.stderr)
 
 
 def emit_json_line(value: Any) -> None:

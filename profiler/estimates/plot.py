@@ -25,10 +25,18 @@ class NoMatplotlib(ImportError):
 def draw(runs: Sequence[Run], path: Path, title: str = "") -> None:
     """One row of two panels a run. Raises NoMatplotlib, OSError."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        from matplotlib import rc_context
     except ImportError as e:
         raise NoMatplotlib("drawing needs matplotlib: pip install 'horae[demo]'") from e
+    # What a log, or a file, calls itself is no formula.
+    with rc_context({"text.parse_math": False}):
+        _drawn(runs, path, title)
+
+
+def _drawn(runs: Sequence[Run], path: Path, title: str) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     shown = [r for r in runs if r.points] or list(runs)[:1]
     rows = max(len(shown), 1)
     figure = Figure(figsize=(12, 4 * rows), layout="constrained")
@@ -40,7 +48,7 @@ def draw(runs: Sequence[Run], path: Path, title: str = "") -> None:
     if not shown:
         for panel in grid.flat:
             panel.text(0.5, 0.5, "no training found", ha="center", transform=panel.transAxes)
-    figure.suptitle(title, parse_math=False)  # a name of a file is no formula
+    figure.suptitle(title)
     figure.savefig(path, dpi=110)
 
 

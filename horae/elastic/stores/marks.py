@@ -28,6 +28,7 @@ class Marks:
     def __init__(self, url: Optional[str], before: Optional[Dict[str, Any]], say: Callable[[str], None]) -> None:
         self.newest = before  #: as in `state.json`
         self.trouble = ""  #: why the newest checkpoint could not be written
+        self.unseen = ""  #: why nobody can look from here: whether there is a checkpoint, nobody would know
         self.news = False  #: since it was last reset
         self.unformed = False  #: the gang left before it had begun
         self._say = say
@@ -38,6 +39,7 @@ class Marks:
             try:
                 self._store = open_store(url)
             except ValueError as error:
+                self.unseen = str(error)[:_LONGEST_WHY]
                 say(str(error))
 
     def try_store(self) -> None:

@@ -320,7 +320,7 @@ class Supervisor:
         self.state = state
         if self.folder.epoch() > self.job.epoch:
             return True
-        final, trouble = state in State.FINAL, self.marks.trouble
+        final, trouble = state in State.FINAL, self.marks.trouble or self.marks.unseen
         value = {
             "epoch": self.job.epoch,
             "state": state,

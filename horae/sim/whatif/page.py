@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from horae.visible import neutral
+
 COLOURS = ("#4a6572", "#d9822b", "#2b8a6e", "#a23b72", "#5c6bc0", "#8d6e63")
 #: Accounts in a plot: the largest; the JSON has all.
 MOST_BARS = 12
@@ -42,7 +44,7 @@ def page(answer: dict[str, Any], name: str) -> str:
     past, cluster = answer["history"], answer["cluster"]
     policies = answer.get("policies", {})
     parts = [
-        f"<h1>What the GPUs did: {escape(name)}</h1>",
+        f"<h1>What the GPUs did: {_shown(name)}</h1>",
         _key(past, cluster),
         _waiting(
             "Waiting by account", past["by_account"], answer, "by_account", lambda n: -past["by_account"][n]["jobs"]
@@ -60,13 +62,13 @@ def page(answer: dict[str, Any], name: str) -> str:
     return (
         "<!doctype html>\n<html lang=en><head><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width,initial-scale=1">'
-        f"<title>GPUs of {escape(name)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+        f"<title>GPUs of {_shown(name)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
     )
 
 
 def _key(past: dict[str, Any], cluster: dict[str, Any]) -> str:
     taken = "as given" if cluster["from"] == "given" else "the most ever held at once"
-    skipped = ", ".join(f"{n:,} {escape(why)}" for why, n in past["skipped"].items() if n) or "none left aside"
+    skipped = ", ".join(f"{n:,} {_shown(why)}" for why, n in past["skipped"].items() if n) or "none left aside"
     cells = [
         (f"{past['gpu_jobs']:,}", f"jobs on GPUs, of {past['jobs']:,} ({skipped})"),
         (f"{cluster['gpus']:,.10g}", f"GPUs, {taken}"),
@@ -100,7 +102,7 @@ def _hours(past: dict[str, Any]) -> str:
     rows.append(("idle, while the cluster was there", idle))
     share = sum(lost.values()) / whole if whole else 0.0
     body = "".join(
-        f"<tr><td>{escape(name)}<td>{hours:,.0f}<td>{hours / (whole + idle) if whole else 0:.1%}"
+        f"<tr><td>{_shown(name)}<td>{hours:,.0f}<td>{hours / (whole + idle) if whole else 0:.1%}"
         for name, hours in rows
     )
     return (
@@ -113,7 +115,7 @@ def _policies(answer: dict[str, Any]) -> str:
     rows = [(f"replay of what happened ({answer['replay']['policy']})", answer["replay"], None)]
     rows += [(name, of, of["band"]["wait_mean"]) for name, of in answer["policies"].items()]
     body = "".join(
-        f"<tr><td>{escape(name)}<td>{_time(of['wait']['mean'])}"
+        f"<tr><td>{_shown(name)}<td>{_time(of['wait']['mean'])}"
         f"<td>{'' if band is None else f'{_time(band[0])} to {_time(band[1])}'}"
         f"<td>{_time(of['wait']['p95'])}<td>{_time(of['jct']['mean'])}<td>{of['rho']['max']:.2f}<td>{of['resizes']:,}"
         for name, of, band in rows
@@ -122,7 +124,7 @@ def _policies(answer: dict[str, Any]) -> str:
         "<h2>The same jobs under other policies</h2><div class=wide><table>"
         "<tr><th>policy<th>mean wait<th>over the assumptions"
         f"<th>95th percentile<th>mean time to completion<th>worst rho<th>resizes{body}</table></div>"
-        f"<p class=note>{escape(answer['replay']['note'])}.</p>"
+        f"<p class=note>{_shown(answer['replay']['note'])}.</p>"
     )
 
 
@@ -136,13 +138,13 @@ def _levers(answer: dict[str, Any]) -> str:
         for words, time in (("mean wait for the first GPUs", "wait"), ("mean time to completion", "jct"))
     ]
     bars = _bars(list(played), {name: _short(name) for name in played}, series)
-    what = "".join(f"<li><b>{escape(n)}</b>: {escape(of['what'])}</li>" for n, of in levers.items())
+    what = "".join(f"<li><b>{_shown(n)}</b>: {_shown(of['what'])}</li>" for n, of in levers.items())
     note = "A policy that stops jobs starts many at once and none sooner to its end: look at both times."
     return f"<h2>What each lever alone would have changed</h2>{bars}<p class=note>{note}</p><ul>{what}</ul>"
 
 
 def _assumed(answer: dict[str, Any]) -> str:
-    return "<h2>Assumed</h2><ul>" + "".join(f"<li>{escape(words)}</li>" for words in answer["assumptions"]) + "</ul>"
+    return "<h2>Assumed</h2><ul>" + "".join(f"<li>{_shown(words)}</li>" for words in answer["assumptions"]) + "</ul>"
 
 
 def _bars(names: Sequence[str], labels: dict[str, str], series: Sequence[tuple[str, dict[str, float]]]) -> str:
@@ -152,7 +154,7 @@ def _bars(names: Sequence[str], labels: dict[str, str], series: Sequence[tuple[s
     out, y = [], 6
     for name in names:
         middle = y + height * len(series) / 2 + 5
-        out.append(f'<text x="{left - 8}" y="{middle:g}" text-anchor="end">{escape(labels[name])}</text>')
+        out.append(f'<text x="{left - 8}" y="{middle:g}" text-anchor="end">{_shown(labels[name])}</text>')
         for number, (_, values) in enumerate(series):
             if name in values:
                 wide = max(1.0, values[name] / most * (right - left))
@@ -172,10 +174,15 @@ def _bars(names: Sequence[str], labels: dict[str, str], series: Sequence[tuple[s
 
 def _legend(series: Iterable[tuple[str, Any]]) -> str:
     words = (
-        f'<span style="color:{COLOURS[n % len(COLOURS)]}">&#9632;</span> {escape(name)}'
+        f'<span style="color:{COLOURS[n % len(COLOURS)]}">&#9632;</span> {_shown(name)}'
         for n, (name, _) in enumerate(series)
     )
     return f"<p class=legend>{'&ensp; '.join(words)}</p>"
+
+
+def _shown(text: str) -> str:
+    """Of a dump or a file's name: neither markup, nor what turns round or hides what stands beside it."""
+    return escape(neutral(text))
 
 
 def _short(name: str, more: str = "") -> str:

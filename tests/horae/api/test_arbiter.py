@@ -96,6 +96,14 @@ def test_operators_act_on_all_and_alone_on_the_cluster(build: Build, caller: Cal
     assert client.status()["pools"][0]["mode"] == "observe"
 
 
+def test_nothing_is_said_to_become_of_a_job_that_is_over(build: Build) -> None:
+    client = build()
+    [job] = client.submit([{**JOB, "iterations": 1}])
+    eventually(lambda: client.job(job)["state"] == "completed")
+    acts = (client.hold, client.unhold, client.cancel, lambda job: client.prioritise(job, -3))
+    assert {act(job)["text"] for act in acts} == {"is completed already"}
+
+
 def test_tenants_take_only_whom_they_list(build: Build, caller: Caller) -> None:
     client = build()
     caller.becomes("ann")

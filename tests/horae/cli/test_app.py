@@ -230,6 +230,17 @@ def test_columns_that_do_not_fit_a_terminal_are_whole_but_for_the_last(monkeypat
     assert second.split()[2] == "n" * 39 + "…"
 
 
+def test_a_width_of_nothing_is_one_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As emulators, and `docker exec`, tell of a terminal whose size they were not told."""
+    monkeypatch.setenv("COLUMNS", "0")
+    monkeypatch.setenv("LINES", "0")
+    monkeypatch.setenv("TERM", "xterm")
+    for words in (["policies"], ["policies", "--help"], ["config", "check", "--help"]):
+        monkeypatch.setattr(sys, "stdout", out := Terminal())
+        assert main(words) == exits.DONE
+        assert len(out.getvalue().split()) > 20, words
+
+
 @pytest.mark.parametrize(("typed", "here"), sorted(app.ELSEWHERE.items()))
 def test_words_of_other_schedulers_are_told_what_they_are_here(
     typed: str, here: str, capsys: pytest.CaptureFixture[str]

@@ -17,6 +17,7 @@ from horae.api.arbiter import ArbiterBackend
 from horae.api.client import Client
 from horae.api.peers import user_name
 from horae.api.privacy import access
+from horae.cli import exits
 from policy.text import instance
 from tests.horae.cli.conftest import Horae
 from tests.waiting import eventually
@@ -51,6 +52,22 @@ def test_submit_hands_in_what_the_options_say(
     assert job["gpus"] == {"requested": 4, "min": 1, "max": 4, "allowed": [1, 2, 4]}
     assert (job["cwd"], job["checkpoint"], job["env"]) == (str(tmp_path), str(tmp_path / "ck"), {"A": "b=c"})
     assert job["total"] == 500
+
+
+def test_a_folder_that_was_removed_is_no_bug(
+    site: Client, horae: Horae, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that a shell is still in: after `git clean`, or a checkout of another branch."""
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    monkeypatch.chdir(removed)
+    removed.rmdir()
+    one = ("-g", "1", "--", "true")
+    for words in (one, ("--dry-run", *one), ("-i", *one), ("--cwd", ".", *one), ("-c", "ck", *one), ("-f", "j.yaml")):
+        said = horae("submit", *words)
+        assert said.code == exits.BAD_FILE, said
+        assert said.err == "horae: the folder that you are in is not there any more\n       cd into another one\n"
+    assert horae("submit", "-g", "1", "--cwd", str(tmp_path), "--", "true").out == "Submitted job 1\n"
 
 
 def test_submit_says_what_each_gpu_brings_along(site: Client, horae: Horae) -> None:

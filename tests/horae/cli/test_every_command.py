@@ -10,22 +10,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 import yaml
 
 from horae.api.client import Client
-from horae.cli import app, exits, main, wait
+from horae.cli import exits, main, wait
 from tests.horae.cli.conftest import Horae
+from tests.horae.cli.every import COMMANDS, WITHOUT, Path_, named
 from tests.horae.sim.whatif.by_hand import HEADER
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
-Path_ = tuple[str, ...]
 CLUSTER = ("--cluster", "v100:1x4")
 SACCT = f"""\
 {HEADER}
@@ -34,22 +31,6 @@ SACCT = f"""\
 """
 
 
-def leaves(command: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
-    below = getattr(command, "commands", {})
-    for name, each in below.items():
-        yield from leaves(each, (*path, name))
-    if not below:
-        yield path, command
-
-
-COMMANDS: dict[Path_, Any] = dict(leaves(typer.main.get_command(app.application())))
-#: What has no --json of its own, and why.
-WITHOUT = {
-    ("completion",): "a script for a shell",
-    ("schema",): "JSON Schema as it is",
-    ("submarine",): "Submarine's own words; `job run --json` and its like are tried in test_submarine.py",
-    ("lab", "demo"): "a show; what it says is for people, its exit code says whether all held",
-}
 #: Words of the required arguments, where "1" is none; and an option without which nothing is done.
 WORDS = {
     ("priority",): ["1", "5"],
@@ -111,10 +92,6 @@ ELSEWHERE: dict[Path_, str] = {
 def asked(words: Path_, waiting: str) -> list[str]:
     found = [waiting if word == WAITING else word for word in words]
     return found if "--json" in found else [*found, "--json"]
-
-
-def named(path: Path_) -> str:
-    return " ".join(path)
 
 
 def test_what_has_no_json_says_why() -> None:

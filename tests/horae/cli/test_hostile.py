@@ -8,33 +8,53 @@ import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from horae import visible
 from horae.api.client import Client
-from horae.cli import main
+from horae.api.errors import ApiError
+from horae.api.verbs import ApiVerb, Returns
+from horae.cli import exits, main
 from horae.job_form import read_jobs
+from horae.port import LogChunk
 from horae.tui import screen
 from policy.model import BadInput
 from tests.horae.cli.conftest import Horae
+from tests.horae.cli.every import COMMANDS, Path_, of
+from tests.horae.sim.whatif.by_hand import HEADER
 from tests.waiting import eventually
 
-EVIL = "\x1b]0;PWNED\x07\x1b[2J\x9b31m\u202e\u2066\u200b\ufeff\x00\x7f\nfake row"
+EVIL = "\x1b]0;PWNED\x07\x1b[2J\x9b31m\u202e\u2066\u200b\ufeff\x00\x7f\nfake row\x1b[8mhid\rover[blink]m[/blink]{0}%s=1"
 #: What a program switches on, and what a client sends back; no stranger chooses it.
 CLOSED = {"id", "state", "health", "kind", "mode", "code", "what", "job", "allocation", "target", "attained", "version"}
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
+#: A style that no page of ours has.
+CONCEALED = "\x1b[8m"
 #: How a page that is drawn in place of the one before goes up to its first line.
 DRAWN = re.compile(r"\x1b\[(?:\?25[lh]|1A|2K)|\r")
-PAGES = [
+#: What people call, "1" being a job that runs; each command that asks an arbiter is among them.
+PAGES: list[Path_] = [
     ("status",), ("status", "--long"), ("status", "--all"), ("status", "--nodes"), ("status", "--tenants"),
-    ("explain", "1"), ("history",), ("history", "1"), ("apps",), ("top", "--once"), ("hold", "1"), ("unhold", "1"),
-    ("cancel", "1"), ("status", "-o", "%i %j %a %u %P %T %R %r"), ("status", "--start"), ("logs", "1"),
-    ("wait", "1", "--json"), ("report", "1"), ("attach", "1"),
+    ("status", "-t", "nobody-1"), ("explain", "1"), ("history",), ("history", "1"), ("history", "-t", "nobody-1"),
+    ("apps",), ("apps", "two"), ("top", "--once"), ("hold", "1"), ("hold", "1", "2"), ("unhold", "1"),
+    ("status", "-o", "%i %j %a %u %P %T %N %R %r"), ("status", "--start"), ("logs", "1"), ("report", "1"),
     ("priority", "1", "2"), ("submit", "--dry-run", "--gpus", "1", "--", "true"),
+    ("submit", "--dry-run", "--gpus", "1000", "--", "true"), ("submarine", "job", "list"), ("snapshot",),
+    ("config", "show"), ("config", "mode", "main", "enforce"), ("doctor",), ("cancel", "1"), ("wait", "1", "--json"),
+    ("wait", "1"), ("attach", "1"), ("release-all", "--yes"),
 ]  # fmt: skip
+#: What prints lines of a log: they are lines.
+LINES = ("logs",)
+
+
+CLUSTER = ("--cluster", "v100:1x4")
+INSTANCE = {"cluster": {"nodes": [{"name": "n1", "gpu_type": "v100", "gpus": 4}]}}
+JOB = {"name": "a", "tenant": "t", "gpus": 1, "submitted": 0}
+SACCT_ROW = "{0}|{0}|ann|{1}|COMPLETED|60|60|1000|1600|600|gres/gpu:a100=2|gres/gpu=2|n1"
 
 
 class Terminal(io.StringIO):
@@ -58,32 +78,113 @@ def reaches(text: str) -> set[str]:
     return {c for c in rest if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")}
 
 
+#: What people call on files that others wrote: `hostile_files` names them, INTO is a folder for answers.
+ALONE: list[Path_] = [
+    ("decide", "INSTANCE", "--policy", "max-min"), ("decide", "NAMES", "--policy", "max-min"),
+    ("simulate", "TRACE", *CLUSTER, "--policy", "fifo", "--skip-bad"), ("trace", "describe", "TRACE", "--skip-bad"),
+    ("trace", "sample", "TRACE", "3", "--skip-bad"), ("trace", "scale", "TRACE", "2", "--skip-bad"),
+    ("trace", "fit", "TRACE", "--skip-bad"), ("trace", "fit", "TRACE", "--jobs", "3", "--skip-bad"),
+    ("compare", "TRACE", *CLUSTER, "--policies", "fifo", "--skip-bad", "--out", "INTO/compared", "--no-plots"),
+    ("what-if", "--from-sacct", "SACCT", "--skip-bad", "--html", "INTO/report.html"),
+    ("profile", "LOG"), ("profile", "LOG", "--why"), ("profile", "LOG", "LOG"),
+    ("profile", "--explain", f"loss {EVIL} 1"),
+    ("profile", "LOG", "--plot", "INTO/picture.png"), ("config", "check", "CONFIG"),
+]  # fmt: skip
+#: Who reads nothing that a stranger wrote.
+OWN = {
+    ("demo",): "its own jobs",
+    ("serve",): "its log is JSON, or read by the one who wrote the configuration",
+    ("completion",): "a script for a shell",
+    ("schema",): "our own forms",
+    ("policies",): "what is installed",
+    ("config", "init"): "an example",
+    ("install",): "the site's own files, shown by whoever is about to change them",
+    ("uninstall",): "the same",
+    ("lab",): "a cluster of one's own",
+    ("reproduce",): "our own figures",
+}
+
+
+@pytest.fixture
+def evil_files(tmp_path: Path) -> dict[str, str]:
+    """Hostile words wherever each form takes text. INSTANCE is refused for them, NAMES has those that may stand."""
+    seen = EVIL.replace("\x00", "")
+    cell = seen.replace("\n", " ").replace("\r", " ")
+    made = {
+        "INSTANCE": json.dumps({**INSTANCE, "jobs": [{**JOB, "name": seen}]}),
+        "NAMES": json.dumps({**INSTANCE, "jobs": [{**JOB, "name": "[blink]m[/blink]{0}%s=1"}]}),
+        "TRACE": "job,submitted,duration,gpus,tenant,model\n"
+        + "".join(f'"{n}{cell}",{n},100,1,"t{cell}","m{cell}"\n' for n in range(5))
+        + f'"x{seen}","{seen}",1,1,t,m\n',
+        "SACCT": "\n".join([HEADER, SACCT_ROW.format(7, cell), SACCT_ROW.format(8, f"<b>{cell}"), f"{cell}|x"]) + "\n",
+        "LOG": "".join(f"step {n} $$loss: {1 / n:.3f} {seen}\n" for n in range(1, 40)) + f"ValueError: {seen}\n",
+        "CONFIG": json.dumps({"state_dir": f"{tmp_path}/{seen}", "cluster": {"adapter": "fake"}}),
+    }
+    found = {"INTO": str(tmp_path)}
+    for name, text in made.items():
+        (tmp_path / name).write_text(text)
+        found[name] = str(tmp_path / name)
+    return found
+
+
+def test_each_command_that_asks_none_is_tried_or_says_why_not() -> None:
+    rest = set(COMMANDS) - {of(words) for words in (*PAGES, *ALONE)}
+    assert {path for path in rest if path not in OWN and path[:1] not in OWN} == set()
+
+
+@pytest.mark.parametrize("words", ALONE, ids=lambda words: " ".join(words)[:40].replace(EVIL, ""))
+@pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])
+def test_no_file_hands_on_what_a_screen_obeys(
+    evil_files: dict[str, str], monkeypatch: pytest.MonkeyPatch, words: Path_, terminal: bool
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    copied = words[:2] in (("trace", "sample"), ("trace", "scale"))
+    typed = [evil_files.get(word, word.replace("INTO", evil_files["INTO"])) for word in words]
+    out, err = (Terminal(), Terminal()) if terminal else (io.TextIOWrapper(io.BytesIO()), io.StringIO())
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    code = main(typed)
+    out.flush()
+    shown = out.getvalue() if isinstance(out, Terminal) else out.buffer.getvalue().decode()
+    text = err.getvalue() + ("" if copied and not terminal else shown)
+    assert code in (exits.DONE, exits.NO, exits.BAD_FILE), text
+    assert CONCEALED not in text
+    assert not reaches(text)
+    assert copied or not [line for line in STYLE.sub("", text).splitlines() if line.startswith("fake row")]
+    for page in Path(evil_files["INTO"]).glob("*.html"):
+        found = page.read_text()
+        assert not reaches(found)
+        assert "<b>" not in found.partition("<h2>Waiting by account")[2]
+
+
 @pytest.fixture
 def evil_site(site: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """The arbiter's answers with hostile words behind every text."""
-    job = {"name": "evil", "command": ["x", EVIL.replace("\x00", "")], "gpus": 1, "iterations": 1e6}
-    site.submit([job])
+    """The arbiter's answers, and what it refuses, with hostile words behind every text, whatever is asked."""
+    evil = {"name": "evil", "command": ["x", EVIL.replace("\x00", "")], "gpus": 1, "iterations": 1e6}
+    site.submit([evil, *({"name": n, "command": ["x"], "gpus": 1000, "app": "two"} for n in ("one", "other"))])
     eventually(lambda: site.job("1")["state"] == "running")
+    real = Client.ask
 
-    def wrap(name: str) -> None:
-        real: Callable[..., Any] = getattr(Client, name)
-        monkeypatch.setattr(Client, name, lambda self, *a, **k: poisoned(real(self, *a, **k)))
+    def ask(self: Client, verb: ApiVerb, said: Mapping[str, Any]) -> Any:
+        try:
+            answer = real(self, verb, said)
+        except ApiError as error:
+            error.message, error.remedy = f"{error.message}{EVIL}", f"{error.remedy}{EVIL}"
+            raise
+        if verb.returns is Returns.BYTES:
+            return LogChunk(answer.data + EVIL.encode(), answer.next_offset, eof=answer.eof)
+        return poisoned(answer) if verb.returns is Returns.JSON else answer
 
-    for name in (
-        "about",
-        "status",
-        "job",
-        "explain",
-        "history",
-        "apps",
-        "report",
-        "hold",
-        "unhold",
-        "cancel",
-        "prioritise",
-    ):
-        wrap(name)
+    monkeypatch.setattr(Client, "ask", ask)
     return site
+
+
+def test_each_command_that_asks_an_arbiter_is_among_the_pages() -> None:
+    """But the one that is the arbiter."""
+    asking = {path for path, command in COMMANDS.items() if any("--socket" in p.opts for p in command.params)}
+    assert {of(words) for words in PAGES} - asking == {("submarine",)}  # whose options are Submarine's own
+    assert asking - {of(words) for words in PAGES} == set()
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])
@@ -97,14 +198,18 @@ def test_no_page_hands_on_what_a_screen_obeys(
         out, err = (Terminal(), Terminal()) if terminal else (io.StringIO(), io.StringIO())
         monkeypatch.setattr(sys, "stdout", out)
         monkeypatch.setattr(sys, "stderr", err)
-        main(list(words))
+        code = main(list(words))
         text = out.getvalue() + err.getvalue()
         if words[0] == "attach" and terminal:
             text = DRAWN.sub("", text)
-        told[words] = text
+        told[words] = STYLE.sub("", text)
+        assert code != exits.BUG, text
+        assert CONCEALED not in text, words
         assert not reaches(text), f"{words}: {reaches(text)!r}"
-        assert not [line for line in STYLE.sub("", text).splitlines() if line.startswith("fake row")], words
-    assert any(r"\x1b]0;PWNED" in STYLE.sub("", text).replace("\n", "") for text in told.values())
+        rows = [line for line in told[words].splitlines() if line.startswith("fake row")]
+        assert words[0] in LINES or not rows, words
+    assert any(r"\x1b]0;PWNED" in text.replace("\n", "") for text in told.values())
+    assert "[blink]m[/blink]{0}%s=1" in told["priority", "1", "2"]
 
 
 def test_json_escapes_them_and_means_the_same(evil_site: Client, horae: Horae) -> None:

@@ -200,6 +200,19 @@ def test_pictures_are_saved_as_svg(tmp_path: Path) -> None:
     assert "resnet" in picture.read_text()
 
 
+def test_a_name_of_a_folder_is_no_markup(tmp_path: Path) -> None:
+    """Of the one that one is in, or of the socket's."""
+    folder = tmp_path / "[bold]a[" / "b]"
+    folder.mkdir(parents=True)
+
+    async def save(app: LiveApp, pilot: Pilot[None]) -> None:
+        await pilot.press("s")
+        await until(pilot, lambda: f"saved {folder}" in "".join(n.message for n in app._notifications))
+        await until(pilot, lambda: "[bold]a[/b]" in screen(app))
+
+    walk(VIEW, (200, 30), save, pictures=folder, hint="export X=[bold]a[/b]")
+
+
 def test_an_empty_cluster_is_a_picture_too() -> None:
     async def look(app: LiveApp, pilot: Pilot[None]) -> None:
         assert "0/0" in screen(app)

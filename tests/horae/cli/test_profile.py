@@ -123,6 +123,18 @@ def test_a_name_of_a_log_is_no_markup(log: Path, tmp_path: Path, monkeypatch: py
     assert "[bold][/x].log" in out.getvalue()
 
 
+def test_a_name_of_a_long_log_is_no_markup(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor by the bar of one that takes a while."""
+    named, err = tmp_path / "[link=x][bold]y[dim].log", io.StringIO()
+    named.write_bytes(log.read_bytes())
+    monkeypatch.setattr(err, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr("horae.cli.profile._LONG", 0)
+    monkeypatch.setenv("COLUMNS", "400")
+    assert main(["profile", str(named)]) == 0
+    assert "[link=x][bold]y[dim].log" in err.getvalue()
+
+
 def _interrupt(_seconds: float) -> None:
     raise KeyboardInterrupt
 

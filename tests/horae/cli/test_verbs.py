@@ -199,9 +199,27 @@ def test_a_dry_run_names_whose_gpus_become_fewer(capsys: pytest.CaptureFixture[s
     assert "mode observe: Horae itself starts nothing there" in said
 
 
-def test_a_dry_run_is_refused_like_a_submission(site: Client, horae: Horae) -> None:
+def test_a_dry_run_is_refused_like_a_submission(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:
     assert horae("submit", "--dry-run", "-g", "1", "--sbatch=--time=1", *TRAIN).code == 3
     assert horae("submit", "--dry-run", "-g", "0", *TRAIN).code == 3
+    assert "is for one machine" in horae("submit", "--dry-run", "-g", "1", "--export", "NONE", *TRAIN).err
+    monkeypatch.setattr("horae.cli.submit.kind_of_cluster", lambda *_: "local")
+    for field, value in (("--checkpoint", "/proc/nope/ck"), ("--cwd", "/proc/nope"), ("--export", "NO_SUCH_NAME")):
+        said = horae("submit", "--dry-run", "-g", "1", field, value, *TRAIN)
+        assert (said.code, said.out) == (3, "") and said.err.startswith(f"horae: {field}: "), said
+    assert horae("submit", "--dry-run", "-g", "1", "--export", "NONE", *TRAIN).code == 0
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_what_a_shell_made_nothing_of_is_refused_by_its_option(
+    site: Client, horae: Horae, more: tuple[str, ...]
+) -> None:
+    """`-c "$CK"` of a variable that is not set made the working folder the checkpoint's."""
+    said = horae("submit", *more, "-g", "1", "--checkpoint", "", *TRAIN)
+    assert said.code == 3 and said.err.startswith("horae: --checkpoint: names no folder")
+    said = horae("submit", *more, "-g", "1", "--", "")
+    assert said.code == 3 and said.err.startswith("horae: command: names no program, got \"['']\"\n")
+    assert site.status(ended=True)["jobs"] == []
 
 
 def test_a_checkpoint_folder_is_tried_by_the_command(

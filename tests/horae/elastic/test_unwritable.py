@@ -57,6 +57,21 @@ def test_a_failure_without_any_checkpoint_is_not_run_again_from_the_beginning(ex
     assert "not run again from the beginning: no checkpoint could be written" in job.state["native"]
 
 
+def test_a_place_that_nobody_can_look_at_is_told_while_it_runs(exec_job: Make) -> None:
+    """Asked to leave it would checkpoint, and be taken for one that did not."""
+    job = exec_job("import time; time.sleep(600)", checkpoint="gopher://host/ck")
+    job.start()
+    why = "no checkpoint store for gopher://"
+    until("it is told", lambda: str(job.state.get("native", "")).startswith(CHECKPOINTS_FAIL + why))
+
+
+def test_whoever_keeps_checkpoints_alone_is_told_nothing_of_their_place(exec_job: Make) -> None:
+    job = exec_job("print('begun')", checkpoint="gopher://host/ck", extra={"self_checkpointing": "true"})
+    job.start()
+    assert job.wait() == 0
+    assert "no checkpoint store" not in job.log
+
+
 def test_of_a_remote_store_the_trainers_own_words_say_when_the_trouble_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FolderStore("/nobody/asks")
     monkeypatch.setattr(store, "cheap", False)
