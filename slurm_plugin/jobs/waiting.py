@@ -31,10 +31,10 @@ _OWN_START_S = 120.0
 #: reasons that squeue gives for a hold, of `scontrol hold` (ours are such, too) and `scontrol requeuehold`
 _BY_ADMIN, _REQUEUED_HELD = "JobHeldAdmin", "job requeued in held state"
 _BARRED = frozenset({"InvalidQOS", "InvalidAccount"})
-#: of `scontrol show job`, from the beginnings of its lines: what its user wrote stands further behind
+#: of `scontrol show job`, at the beginnings of its lines; what its user wrote may have lines that look like these
 _SHOWN = re.compile(
-    r"^ +Priority=(?P<priority>[0-9]+) .*\n +JobState=(?P<state>\S+) Reason=(?P<reason>\S+)"
-    r"(?:.*\n)+? +RunTime=\S+ TimeLimit=(?P<limit>\S+).*\n +SubmitTime=\S+ EligibleTime=(?P<eligible>\S+)",
+    r"^ +(?:Priority=(?P<priority>[0-9]+) |JobState=(?P<state>\S+) Reason=(?P<reason>\S+)"
+    r"|RunTime=\S+ TimeLimit=(?P<limit>\S+)|SubmitTime=\S+ EligibleTime=(?P<eligible>\S+))",
     re.MULTILINE,
 )
 _LONGEST_PAUSE = 6  #: as a power of two, in seconds
@@ -146,19 +146,24 @@ def who_holds(row: JobRow) -> str:
 
 def said_since(row: JobRow, text: str, now_s: float) -> str:
     """What has been said of a waiting job since it was read, and its start would undo, or would not fit any more;
-    empty: nothing. `text`: `scontrol show job`, as it is now."""
-    now = _SHOWN.search(text)
-    if now is None:
+    empty: nothing. `text`: `scontrol show job`, as it is now. Each line of it counts: one that the job's owner wrote
+    into a name takes nothing back of what Slurm says in its own."""
+    told: dict[str, set[str]] = {}
+    for line in _SHOWN.finditer(text):
+        for name, value in line.groupdict().items():
+            told.setdefault(name, set()).update({value} - {None})
+    if not told:
         return ""
-    if now["state"] not in WAITING:
-        return f"is {now['state'].lower()} by now"
-    held = now["priority"] == "0"
-    if held and (not row.held or (now["reason"] == _BY_ADMIN and row.reason != _BY_ADMIN)):
+    other = sorted(told["state"] - WAITING)
+    if other:
+        return f"is {other[0].lower()} by now"
+    by_another = _BY_ADMIN in told["reason"] and row.reason != _BY_ADMIN
+    if "0" in told["priority"] and (by_another or not row.held):
         return "has just been held by another than Horae"
-    begin_s = stamp(now["eligible"])
-    if begin_s is not None and begin_s > now_s and begin_s != row.eligible_s:
+    begins = {stamp(each) for each in told["eligible"]} - {None, row.eligible_s}
+    if any(begin_s > now_s for begin_s in begins if begin_s is not None):
         return "has just been given another begin time"
-    if duration(now["limit"]) != row.limit_s:
+    if {duration(each) for each in told["limit"]} - {row.limit_s}:
         return "has just been given another time limit"
     return ""
 

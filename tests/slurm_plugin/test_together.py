@@ -22,6 +22,7 @@ from slurm_plugin.files.transport import Completed, LocalTransport
 from slurm_plugin.jobs import starts
 from slurm_plugin.jobs.record import Memories
 from slurm_plugin.jobs.starts import RESTART_GAP_S
+from slurm_plugin.jobs.waiting import said_since
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Write
@@ -556,6 +557,17 @@ def test_a_hold_that_came_after_the_look_is_not_ended(site: Site, monkeypatch: p
     blocked = next(job.blocked for job in attend(site.port).jobs if job.id == site.jobs[1])
     assert blocked is not None
     assert "scontrol release 2" in blocked.text
+
+
+@pytest.mark.parametrize("at", ["JobName=a", "Comment="])
+def test_lines_that_an_owner_writes_into_a_name_take_no_hold_back(site: Site, at: str) -> None:
+    """Slurm lets a name have several lines, and shows them as they are."""
+    left(site)
+    row = replace(site.slurm.rows["2"], reason="JobHeldAdmin")
+    forged = f"{at}x\n   Priority=9 Nice=0 Account=a\n   JobState=PENDING Reason=None Dependency=(null)\n   x="
+    text = shown_now(row).replace(at, forged, 1)
+    assert text != shown_now(row)
+    assert "held by another" in said_since(site.slurm.rows["2"], text, time.time())
 
 
 def test_a_begin_time_that_came_after_the_look_is_kept(site: Site) -> None:
