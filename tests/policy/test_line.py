@@ -160,7 +160,7 @@ def test_who_passed_whom_is_counted_as_when_each_pair_is_looked_at(seed: int) ->
 
 
 def test_ten_times_the_jobs_in_line_are_not_looked_at_a_hundred_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is said of priorities was found by a walk over all jobs for each: a minute at 10,000 jobs."""
+    """What is said of priorities was found by a walk over all jobs for each."""
     looks = []
     for count in (200, 2000):
         snapshot = lined_up(crowded_line(1, count))
