@@ -55,7 +55,17 @@ class Could:
         self._placer: Placer | None = None
         up = [n for n in snapshot.cluster.nodes if n.health is Health.UP]
         self._most = sum(n.gpus - n.foreign for n in up)
-        self._kinds = {(n.gpu_type, n.gpus - n.foreign, n.cpus, n.memory, n.features, not n.foreign) for n in up}
+        self._kinds = {
+            (
+                n.gpu_type,
+                n.gpus - n.foreign,
+                n.cpus,
+                n.memory,
+                n.features,
+                not n.foreign,
+            )
+            for n in up
+        }
 
     def __call__(self, job: Job) -> bool:
         cap = self._caps.get(job.tenant) if self._caps else None

@@ -125,7 +125,13 @@ class Throughput:
         if found is None:
             if len(self._jobs) >= MOST_JOBS:
                 self._jobs.clear()
-            key = (id(job.throughput), id(job.gpus), id(job.slowdown), id(job.gpu_types), id(job.shape))
+            key = (
+                id(job.throughput),
+                id(job.gpus),
+                id(job.slowdown),
+                id(job.gpu_types),
+                id(job.shape),
+            )
             parts = self._kinds.get(key)
             if parts is None:
                 parts = self._kinds[key] = self._parts_of(job)

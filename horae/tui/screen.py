@@ -116,7 +116,10 @@ def _rich(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], header: boo
         cells = [Text(cell.text, style=cell.style) for cell in line]
         for cell, column, width in zip(cells, columns, (*firm, rest), strict=True):
             cell.truncate(width, overflow="ellipsis")
-            cell.align("right" if column.right else "left", min(width, widths[-1]) if column is columns[-1] else width)
+            cell.align(
+                "right" if column.right else "left",
+                min(width, widths[-1]) if column is columns[-1] else width,
+            )
         console.print(Text(" ").join(cells), soft_wrap=True)
 
 

@@ -171,7 +171,16 @@ def from_epochs(run: Run, epoch: EpochTime | None) -> list[Sample]:
     if not steps >= 1:  # no epoch is shorter, and a number that is none is no length
         return []
     lasted = enumerate(epoch_durations(run))
-    return [Sample(float(i), seconds / steps, steps, line) for i, (seconds, line) in lasted if _can_be(seconds / steps)]
+    return [
+        Sample(
+            float(i),
+            seconds / steps,
+            steps,
+            line,
+        )
+        for i, (seconds, line) in lasted
+        if _can_be(seconds / steps)
+    ]
 
 
 def _length_of_epoch(run: Run) -> float | None:

@@ -124,7 +124,13 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
         known = rows.get(id(row))
         if known is None:
             known = rows[id(row)] = len(saved)
-            saved.append([plans.number(row.plan), *(getattr(row, slot) for slot in _ROW), list(row.groups)])
+            saved.append(
+                [
+                    plans.number(row.plan),
+                    *(getattr(row, slot) for slot in _ROW),
+                    list(row.groups),
+                ]
+            )
         return known
 
     run = runs.bounds.open

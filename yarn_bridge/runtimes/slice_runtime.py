@@ -104,7 +104,15 @@ class SliceRuntime:
             component = names.get(each.node, f"formerly {each.node}")
             counts[component] = counts.get(component, 0) + each.gpus
             instances.setdefault(component, []).extend(self._instances(each, record))
-        parts = {name: Component(name, "", count, tuple(instances.get(name, ()))) for name, count in counts.items()}
+        parts = {
+            name: Component(
+                name,
+                "",
+                count,
+                tuple(instances.get(name, ())),
+            )
+            for name, count in counts.items()
+        }
         first = held[0].app
         return Service(record.service, first.id, "STARTED", first.queue, "", None, parts)
 
