@@ -24,7 +24,7 @@ class _Arbiter:
 
     def __init__(self) -> None:
         record = JobRecord("14.6b02f9201c2bbd09fe1", spec("train"), "gpu", "lab", "app", "ann", 0.0)
-        self.core = SimpleNamespace(ledger=Ledger(jobs={record.id: record}))
+        self.core = SimpleNamespace(ledger=Ledger(jobs={record.id: record}), now_s=lambda: 0.0)
         self.asked: list[str] = []
 
     def view(self, look: Callable[[Any], Any]) -> Any:
