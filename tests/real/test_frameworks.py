@@ -121,15 +121,16 @@ def keras_run(style: str, tmp_path: Path, terminal: bool = False) -> Watched:
     return watch(tensorflow, trainer, 1, tmp_path)
 
 
-def truths(recorded: dict[str, Any]) -> list[float]:
+def truths(recorded: dict[str, Any], counted: int) -> list[float]:
     """What the process measured of its seconds a step, in the ways in which a log may tell them.
 
-    A log with a line a step tells of steps: their median. One of means tells of an epoch with its slow first step
-    (a line an epoch) or without it (Keras' bar, redrawn): on a quiet machine all are the same number.
+    A log with a line a step tells of steps: their median, or that of the last `counted`, those before being warm-up.
+    One of means tells of an epoch with its slow first step (a line an epoch) or without it (Keras' bar, redrawn): on a
+    quiet machine all are the same number.
     """
     steps, epochs = recorded["seconds"], recorded.get("epochs")
     if not epochs:
-        return [median(steps)]
+        return [median(steps), median(steps[-counted:])]
     length = len(steps) // len(epochs)
     later = [steps[i : i + length] for i in range(length, len(steps), length)]
     return [median(steps), *(s / length for s, _ in epochs[1:]), *(fmean(each[1:]) for each in later)]
@@ -137,8 +138,9 @@ def truths(recorded: dict[str, Any]) -> list[float]:
 
 def agrees(found: Watched) -> None:
     """The time told lies among what was measured: a hiccup of the machine moves means, and not all of them alike."""
-    least, most = min(truths(found.recorded)), max(truths(found.recorded))
     assert found.summary.iteration_time is not None
+    measured = truths(found.recorded, found.summary.iteration_time.n)
+    least, most = min(measured), max(measured)
     assert least * (1 - WITHIN) <= found.summary.iteration_time.median <= most * (1 + WITHIN)
     ((rate,),) = [list(table.values()) for table in found.measured.rates.values()]
     if "epochs, not iterations" not in " ".join(found.measured.notes):
