@@ -24,6 +24,8 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.run import MARKED
+
 # How long generating takes says something about the machine, and nothing about what is tested.
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
 settings.register_profile("repeatable", derandomize=True, database=None, **UNTIMED)
@@ -71,6 +73,9 @@ def soaking(config: pytest.Config) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     soak = soaking(config)
+    for path in {item.path for item in items if {"real", "root"} & {mark.name for mark in item.iter_markers()}}:
+        if not MARKED.search(path.read_text()):
+            raise pytest.UsageError(f"{path}: mark its tests in the module itself, `make test` looks for them there")
     for item in items:
         if item.get_closest_marker("root") and os.getuid() != 0:
             item.add_marker(pytest.mark.skip(reason="acts as several users: root only (`make test` as root runs it)"))

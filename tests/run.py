@@ -14,6 +14,7 @@ HORAE_REAL=1. Elsewhere the summary says in a line that they were left out.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,8 @@ WAITING_WORKERS = "4"
 #: Whose seconds the summary tells: the rooms have a budget each.
 ROOMS_TOLD = 8
 OF_SEVERAL_CLUSTERS = ("tests/contract", "tests/real")
+#: A test is marked in its own module (`conftest.py` sees to it), so that no other needs to be read for these.
+MARKED = re.compile(r"\bmark\.(?:real|root)\b")
 #: `env` in between: setpriv itself still has root's rights when it looks for the program.
 AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--", "env")
 
@@ -61,8 +64,20 @@ def main(arguments: Sequence[str]) -> int:
         print("no Python 3.11 here that every user may run: all tests run as root", file=sys.stderr)
         steps.append(Step("tests, as nobody", os.environ.get("CI") != "true", 0.0))
     steps.append(Step("tests/real/setup", setup.wait() == 0, 0.0))
-    steps.append(_pytest(name, TREE, ["-m", wanted], arguments, WAITING_WORKERS if real else WORKERS))
+    modules = [] if wanted.startswith("not") or any(map(_is_path, arguments)) else marked(TREE)
+    steps.append(_pytest(name, TREE, ["-m", wanted, *modules], arguments, WAITING_WORKERS if real else WORKERS))
     return _summary(steps, real)
+
+
+def marked(tree: Path) -> list[str]:
+    """The test modules that mark tests as `real` or `root`: a seventh of all, and reading them takes each process as
+    much of the time."""
+    modules = sorted((tree / "tests").rglob("test_*.py"))
+    return [str(module.relative_to(tree)) for module in modules if MARKED.search(module.read_text())]
+
+
+def _is_path(argument: str) -> bool:
+    return (TREE / argument.partition("::")[0]).exists() and not argument.startswith("-")
 
 
 def asked_for_real(environment: Mapping[str, str]) -> bool:

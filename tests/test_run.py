@@ -1,0 +1,40 @@
+"""`make test` asks only the modules that mark tests for the tests that are marked, and no marked one is elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run import TREE, marked
+
+
+def test_modules_that_mark_a_test_are_found(tmp_path: Path) -> None:
+    texts = {
+        "test_all.py": "pytestmark = pytest.mark.real\n",
+        "deep/test_one.py": "@pytest.mark.root\ndef test_it(): ...\n",
+        "deep/test_set.py": "SOME = pytest.param(1, marks=[pytest.mark.real, pytest.mark.soak])\n",
+        "deep/test_other.py": "@pytest.mark.soak\ndef test_it(): ...\n",
+        "deep/helper.py": "MARK = pytest.mark.real\n",
+    }
+    for name, text in texts.items():
+        path = tmp_path / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert marked(tmp_path) == ["tests/deep/test_one.py", "tests/deep/test_set.py", "tests/test_all.py"]
+
+
+@pytest.mark.parametrize("mark", ["real", "root"])
+def test_a_test_that_is_marked_from_elsewhere_stops_the_run(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "helper.py").write_text(f"import pytest\nMARK = pytest.mark.{mark}\n")
+    (tmp_path / "test_some.py").write_text("from helper import MARK\n@MARK\ndef test_it():\n    pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  real\n  root\n  soak\n")
+    options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-q", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "test_some.py"], cwd=tmp_path, check=False, timeout=300,
+        env={"PYTHONPATH": f"{TREE}:{tmp_path}", "PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
+    assert "test_some.py: mark its tests in the module itself" in done.stderr
