@@ -16,6 +16,8 @@ def test_modules_that_mark_a_test_are_found(tmp_path: Path) -> None:
         "test_all.py": "pytestmark = pytest.mark.real\n",
         "deep/test_one.py": "@pytest.mark.root\ndef test_it(): ...\n",
         "deep/test_set.py": "SOME = pytest.param(1, marks=[pytest.mark.real, pytest.mark.soak])\n",
+        "real/test_all.py": "pytestmark = pytest.mark.real\n",
+        "real/test_gpu.py": "pytestmark = pytest.mark.real\n",
         "deep/test_other.py": "@pytest.mark.soak\ndef test_it(): ...\n",
         "deep/helper.py": "MARK = pytest.mark.real\n",
     }
@@ -23,7 +25,7 @@ def test_modules_that_mark_a_test_are_found(tmp_path: Path) -> None:
         path = tmp_path / "tests" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert marked(tmp_path) == ["tests/deep/test_one.py", "tests/deep/test_set.py", "tests/test_all.py"]
+    assert marked(tmp_path) == ["tests/deep/test_one.py", "tests/deep/test_set.py", "tests/real", "tests/test_all.py"]
 
 
 @pytest.mark.parametrize("mark", ["real", "root"])
