@@ -211,6 +211,8 @@ def test_a_name_of_a_folder_is_no_markup(tmp_path: Path) -> None:
         await until(pilot, lambda: "[bold]a[/b]" in screen(app))
 
     walk(VIEW, (200, 30), save, pictures=folder, hint="export X=[bold]a[/b]")
+    [picture] = folder.glob("horae-top-*.svg")
+    assert "resnet" in picture.read_text()
 
 
 def test_an_empty_cluster_is_a_picture_too() -> None:

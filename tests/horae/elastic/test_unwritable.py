@@ -63,6 +63,7 @@ def test_a_place_that_nobody_can_look_at_is_told_while_it_runs(exec_job: Make) -
     job.start()
     why = "no checkpoint store for gopher://"
     until("it is told", lambda: str(job.state.get("native", "")).startswith(CHECKPOINTS_FAIL + why))
+    assert job.state["state"] == "running"
 
 
 def test_whoever_keeps_checkpoints_alone_is_told_nothing_of_their_place(exec_job: Make) -> None:
