@@ -183,10 +183,13 @@ def test_hugging_face_trainer(exec_job: Make) -> None:
     """
     framework = or_skip(frameworks.with_torch_extras)
     still, moved = exec_job("still", framework, source), exec_job("moved", framework, source)
-    run(still, [1], 45)
+    told = run(still, [1], 45)
     run(moved, [2, 1], 45)
     assert weights(moved) == pytest.approx(weights(still), abs=2e-3)
     assert moved.state["checkpoint"]["step"] == 45
+    logged = [float(value) for value in re.findall(r"'loss': '?([0-9.e+-]+)", still.log)]
+    assert len(logged) == 45
+    assert told == pytest.approx({step: logged[step - 2] for step in range(2, 46)}, abs=1e-4), "each with the next step"
 
 
 def test_lightning(exec_job: Make) -> None:
