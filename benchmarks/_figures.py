@@ -47,7 +47,7 @@ FIGURES = (
     _ratio("slurm_resize", "resize over the same commands by hand", "resize", "ratio_paired"),
     _ratio("slurm_resize", "16 resizes at once over the same by hand", "together", "ratio_paired"),
     _ratio("slurm_resize", "submission to running over plain Slurm", "arrival", "ratio"),
-    _ratio("slurm_large", "at 10,000 jobs on 400 nodes, over the bare requests", "ratio to bare, paired", "*", "seconds"),
+    _ratio("slurm_large", "10,000 jobs on 400 nodes, over bare requests", "ratio to bare, paired", "*", "seconds"),
     _ratio("slurm_release", "10,000 jobs handed back over a bare loop", "ratio to bare", "*"),
     _ratio("slurm_trace", "mean completion over backfill", "ratio horae to backfill", "jct_mean_s"),
     _ratio("slurm_trace", "largest rho over backfill", "ratio horae to backfill", "rho_max"),

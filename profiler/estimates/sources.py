@@ -207,11 +207,11 @@ def _length_of_epoch(run: Run) -> float | None:
 def from_bars(run: Run) -> list[Sample]:
     """A bar's own rate; by its elapsed time where it has one (differences are steps, the rate is smoothed)."""
     bars = [p for p in _train(run) if p.from_bar]
+    if _skipped(run, bars) and not from_elapsed(run, bar=True):
+        return []
     final = [p for p in bars if not p.redrawn]
     if len(final) < 5:
         final = bars
-    if _skipped(run, bars) and not from_elapsed(run, bar=True):
-        return []
     return _by_position(run, [(p, p.step_s) for p in final if p.step_s is not None])
 
 

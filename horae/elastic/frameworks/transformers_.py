@@ -114,8 +114,10 @@ def _random_state(args: Any) -> Dict[str, Any]:
 
     state = {"python": random.getstate(), "numpy": numpy.random.get_state(), "cpu": torch.random.get_rng_state()}
     if torch.cuda.is_available():
-        is_rank = getattr(args.parallel_mode, "value", "") == "distributed"
-        state["cuda"] = torch.cuda.random.get_rng_state_all() if is_rank else torch.cuda.random.get_rng_state()
+        if getattr(args.parallel_mode, "value", "") == "distributed":
+            state["cuda"] = torch.cuda.random.get_rng_state_all()
+        else:
+            state["cuda"] = torch.cuda.random.get_rng_state()
     return state
 
 
