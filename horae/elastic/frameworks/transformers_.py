@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional
 
 from ..sdk.batches import share_of
 from ..sdk.training import Training
+from . import random_numbers
 
 
 def callback(global_batch: int, max_per_device: Optional[int] = None, **options: Any) -> Any:
@@ -72,7 +73,7 @@ def callback(global_batch: int, max_per_device: Optional[int] = None, **options:
             if getattr(optimizer, "scaler", None) is not None:  # of 16-bit floats
                 torch.save(optimizer.scaler.state_dict(), os.path.join(folder, "scaler.pt"))
             if self.training.world == 1:  # of several ranks each would have its own, and their number changes
-                torch.save(_random_state(self._parts["args"]), os.path.join(folder, "rng_state.pth"))
+                torch.save(_random_numbers(self._parts["args"]), os.path.join(folder, "rng_state.pth"))
             torch.save(self._parts["lr_scheduler"].state_dict(), os.path.join(folder, "scheduler.pt"))
             torch.save(self._parts["args"], os.path.join(folder, "training_args.bin"))
             self._parts["state"].save_to_json(os.path.join(folder, "trainer_state.json"))
@@ -105,20 +106,9 @@ def newest_loss(history: List[Dict[str, Any]], known: Optional[_Logged]) -> Opti
     return _Logged(newest["step"], newest["loss"])
 
 
-def _random_state(args: Any) -> Dict[str, Any]:
-    """As the Trainer itself keeps it: of all GPUs where it is one rank, be it of one alone, as its reader wants it."""
-    import random
-
-    import numpy
-    import torch
-
-    state = {"python": random.getstate(), "numpy": numpy.random.get_state(), "cpu": torch.random.get_rng_state()}
-    if torch.cuda.is_available():
-        if getattr(args.parallel_mode, "value", "") == "distributed":
-            state["cuda"] = torch.cuda.random.get_rng_state_all()
-        else:
-            state["cuda"] = torch.cuda.random.get_rng_state()
-    return state
+def _random_numbers(args: Any) -> Dict[str, Any]:
+    """As the Trainer's reader wants them: of all GPUs where it is a rank, be it of one alone."""
+    return random_numbers.kept(of_all_gpus=getattr(args.parallel_mode, "value", "") == "distributed")
 
 
 def shape(global_batch: int, world: int, max_per_device: Optional[int]) -> Dict[str, int]:

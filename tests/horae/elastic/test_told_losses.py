@@ -66,5 +66,5 @@ def test_random_numbers_are_kept_as_the_trainer_reads_them(
     cuda = SimpleNamespace(is_available=lambda: True, random=random)
     torch = SimpleNamespace(cuda=cuda, random=SimpleNamespace(get_rng_state=lambda: "cpu"))
     monkeypatch.setitem(sys.modules, "torch", torch)
-    state = transformers_._random_state(SimpleNamespace(parallel_mode=SimpleNamespace(value=mode)))
+    state = transformers_._random_numbers(SimpleNamespace(parallel_mode=SimpleNamespace(value=mode)))
     assert state["cuda"] == kept and state["cpu"] == "cpu"
