@@ -24,7 +24,7 @@ from slurm_plugin.jobs.record import Memories
 from slurm_plugin.jobs.starts import RESTART_GAP_S
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
-from slurm_plugin.writes import Write
+from slurm_plugin.writes import Change, Write
 from tests.contract.waiting import wait_for
 from tests.slurm_plugin.answers import Scripted
 from tests.slurm_plugin.boundary import Boundary, running
@@ -295,7 +295,7 @@ def test_who_fits_on_no_nodes_is_slurms_own(site: Site) -> None:
     assert (due.job, due.what) == ("2.j2", "fits on no nodes as Horae sees them, and is Slurm's own")
     site.slurm.said.clear()
     assert site.port.follow_up(["2.j2"]) == {}
-    assert site.slurm.said == ["update 2"]
+    assert site.slurm.written == ["update 2"]
     seen = attend(site.port)
     assert ([job.id for job in seen.jobs], seen.due) == (["1.j1", "3.j3"], ())
 
@@ -630,6 +630,28 @@ def test_a_hold_that_came_after_the_look_outlives_our_leaving(site: Site) -> Non
     attend(site.port)
     assert site.port.release_many([site.jobs[1]]) == {}
     assert "release 2" not in " ".join(site.slurm.written), "it is left as it is held"
+
+
+def test_a_begin_time_that_came_after_the_look_outlives_our_leaving(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night_s = waits_at_night(site)
+    site.slurm.rows["2"] = replace(site.slurm.rows["2"], eligible_s=night_s)
+    errors = site.port.release_many(site.jobs)
+    assert list(errors) == [site.jobs[1]]
+    assert "begin time" in str(errors[site.jobs[1]])
+    assert not any("update 2" in what for what in site.slurm.written)
+    attend(site.port)
+    changes: list[Change | None] = []
+
+    def write_each(writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        changes.extend(write.change for write, _ in writes)
+        return [None] * len(writes)
+
+    monkeypatch.setattr(site.slurm, "write_each", write_each)
+    assert site.port.release_many([site.jobs[1]]) == {}
+    begins = [(change.start_now, change.start_s) for change in changes if change is not None]
+    assert all(begin in ((False, None), (False, night_s)) for begin in begins), "it begins when it was told to"
 
 
 def test_nothing_is_started_unseen(site: Site) -> None:
