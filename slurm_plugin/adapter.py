@@ -40,7 +40,7 @@ from slurm_plugin.jobs.record import Memories
 from slurm_plugin.jobs.specification import port_id
 from slurm_plugin.jobs.starts import RESTART_GAP_S, Starts, changed_since
 from slurm_plugin.jobs.stops import Stops
-from slurm_plugin.jobs.waiting import WAITING
+from slurm_plugin.jobs.waiting import WAITING, parked
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.rights import HIDING, command_of, hidden_from
@@ -320,8 +320,8 @@ class SlurmCluster:
         """As fast as slurmctld answers, and lets itself be asked: whoever leaves has said so. `over`: jobs that need no
         write any more."""
         now_s = self._observer.now_s()
-        waiting = {job: row for job, row in jobs.items() if row.held and row.state in WAITING}
-        errors = changed_since(self._client, waiting, now_s)
+        freed = {job: row for job, row in jobs.items() if row.state in WAITING and (row.held or parked(row, now_s))}
+        errors = changed_since(self._client, freed, now_s)
         known = {job: (row, self._memories.get(job)) for job, row in jobs.items() if job not in errors}
         ordered = [row for row, memo in known.values() if shapes.only_ordered(row, memo)]
         with self._client.pace.hurried():

@@ -23,6 +23,7 @@ are read by the generic reader: key-value pairs, counters, tables and bars near 
 | setup | facts of the run: ranks, GPUs, totals, batch size |
 | start | a program starts |
 | pause | training stands still |
+| end | a training came to its end: the next loss of training is of another run |
 | ignore | nothing of interest, whatever the line looks like |
 """
 

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from policy.model import GpuRange, Gpus, NodeName, Seconds
 
 # As many digits as anybody means: more are no number to Python, or no time.
-_SLURM_TIME = re.compile(r"(?:(?P<d>\d{1,12})-)?(?P<a>\d{1,12})(?::(?P<b>\d{1,12}))?(?::(?P<c>\d{1,12}))?")
-_UNIT_TIME = re.compile(r"(?P<n>\d{1,18}(?:\.\d+)?)(?P<u>s|m|h|d)?")
+_SLURM_TIME = re.compile(r"(?a:(?:(?P<d>\d{1,12})-)?(?P<a>\d{1,12})(?::(?P<b>\d{1,12}))?(?::(?P<c>\d{1,12}))?)")
+_UNIT_TIME = re.compile(r"(?a:(?P<n>\d{1,18}(?:\.\d+)?)(?P<u>s|m|h|d)?)")
+_COUNT = re.compile(r"\s*[0-9]{1,12}\s*")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -54,19 +55,28 @@ def parse_gpus(text: str, field: str = "--gpus") -> GpuRange:
     remedy = "write one number (4), a range (1:8 or 2:), or a list (1,2,4,8)"
     try:
         if "," in text:
-            allowed = tuple(sorted({int(part) for part in text.split(",")}))
+            allowed = tuple(sorted({_count(part) for part in text.split(",")}))
             gpus = GpuRange(allowed[-1], allowed[0], allowed[-1], allowed)
         elif ":" in text:
             low, high = text.split(":")
-            top = int(high) if high.strip() else None
-            gpus = GpuRange(int(low) if top is None else top, int(low), top)
+            top = _count(high) if high.strip() else None
+            least = _count(low)
+            gpus = GpuRange(least if top is None else top, least, top)
         else:
-            gpus = GpuRange(int(text), int(text), int(text))
+            count = _count(text)
+            gpus = GpuRange(count, count, count)
     except ValueError:
         raise BadInput("not a number of GPUs", field=field, value=text, remedy=remedy) from None
     if gpus.min < 1 or (gpus.max is not None and gpus.max < gpus.min):
         raise BadInput("no gang has such a size", field=field, value=text, remedy=remedy)
     return gpus
+
+
+def _count(text: str) -> int:
+    """Python takes `1_000`, and the digits of every script, for a number. Raises ValueError."""
+    if not _COUNT.fullmatch(text):
+        raise ValueError(text)
+    return int(text)
 
 
 def gpu_range(gpus: GpuRange) -> str:

@@ -117,6 +117,7 @@ def why(record: JobRecord, mode: Mode = Mode.ENFORCE) -> str:
         record.blocked.text if record.blocked is not None else None,
         record.aside.text if record.aside is not None else None,
         record.guard.text if record.guard is not None else None,
+        _lost(record, mode),
         _decided(record, mode),
     ):
         if text:
@@ -129,6 +130,14 @@ def why(record: JobRecord, mode: Mode = Mode.ENFORCE) -> str:
     if waits and record.adopted and record.native:
         return record.native
     return UNDECIDED if waits and mode.decides and record.reason is None and not record.released else ""
+
+
+def _lost(record: JobRecord, mode: Mode) -> str:
+    """That it is out of its GPUs by nobody's decision, whatever the newest one says of them."""
+    if record.state is not JobState.LOST or not record.losses or not mode.acts:
+        return ""
+    times = f" {record.losses} times in a row" if record.losses > 1 else ""
+    return f"the cluster, or a requeue, ended it{times}; it is to be started again"
 
 
 def _decided(record: JobRecord, mode: Mode) -> str:

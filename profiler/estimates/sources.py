@@ -27,6 +27,7 @@ FEWEST_EPOCHS = 3  #: intervals between the stamps of epochs by which a time of 
 PARTLY = 4.0  #: so many times the training of an epoch an epoch may take, with all else that it holds
 ROW_S = 0.5  #: rows of training that a table tells are further apart
 MINUTE_S = 60.0  #: stamps may be of whole minutes
+LATE = 1.5  #: of the steps between two losses the first may take; one that comes later than that was trained before
 LEAST = 1e-9  #: positions nearer to each other are one
 SHORTEST_S, LONGEST_S = 1e-9, 1e9  #: no iteration and no epoch is shorter or longer: such a number is of something else
 GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
@@ -206,10 +207,22 @@ def _length_of_epoch(run: Run) -> float | None:
 def from_bars(run: Run) -> list[Sample]:
     """A bar's own rate; by its elapsed time where it has one (differences are steps, the rate is smoothed)."""
     bars = [p for p in _train(run) if p.from_bar]
+    if _skipped(run, bars) and not from_elapsed(run, bar=True):
+        return []
     final = [p for p in bars if not p.redrawn]
     if len(final) < 5:
         final = bars
     return _by_position(run, [(p, p.step_s) for p in final if p.step_s is not None])
+
+
+def _skipped(run: Run, bars: Sequence[Point]) -> bool:
+    """Whether a bar ran, as it began, over steps that were trained before: the first loss comes later than the others
+    come one behind the other, and the bar stood there within a second. Its rate is of those steps too."""
+    told = [p.epoch for p in _train(run) if p.losses and p.epoch is not None]
+    apart = [b - a for a, b in pairwise(told) if b > a]
+    if not apart or not bars or bars[0].elapsed_s is None:
+        return False
+    return bars[0].elapsed_s <= 1 and told[0] > LATE * median(apart)
 
 
 def _differences(run: Run, rows: Sequence[tuple[Point, float]], clocked: bool = False) -> list[Sample]:

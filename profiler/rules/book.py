@@ -50,6 +50,7 @@ _FROM_THE_TEXT = (
     "ignore",
     "trial",
     "pause",
+    "end",
 )  #: kinds of rules that look at the text behind what stands before it
 #: Kinds of lines that give way to all that words find, but for this.
 _GIVES_WAY = {"trial": ("setup",), "pause": ("setup", "context")}

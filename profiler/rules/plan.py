@@ -27,7 +27,8 @@ _UNSTEADY = frozenset(("window_time", "iterations_per_epoch", "world"))
 #: What a line is for: the kinds of a point, and lines that are not points.
 #: context: an epoch (or iteration) begins, its values follow on other lines; setup: facts of the run (ranks, totals);
 #: start: a program starts; trial: one of several trainings of a program begins or ends;
-#: pause: training stands still from here to the next point (evaluation, checkpoint).
+#: pause: training stands still from here to the next point (evaluation, checkpoint);
+#: end: a training came to its end: bars behind it count none, and the next loss of training is of another run.
 LINE_KINDS = (
     "train",
     "validation",
@@ -38,6 +39,7 @@ LINE_KINDS = (
     "trial",
     "resume",
     "pause",
+    "end",
 )
 
 

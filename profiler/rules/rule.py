@@ -88,7 +88,7 @@ class Rule:
         if self.pattern is not None:
             m = self.pattern.search(canonical, 0, LONGEST)
             if (
-                m is None and self.kind in ("ignore", "trial", "pause") and start
+                m is None and self.kind in ("ignore", "trial", "pause", "end") and start
             ):  # what a logger put before it changes nothing
                 m = self.pattern.search(canonical[start:], 0, LONGEST)
             if m is None or self._contradicted(canonical[: m.start()]):

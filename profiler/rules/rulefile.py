@@ -6,7 +6,7 @@ A rule file:
     title: what prints it
     rules:
       - name: step
-        kind: train                     # train validation epoch context setup start pause ignore; or auto with pairs
+        kind: train                     # train validation epoch context setup start pause end ignore; auto with pairs
         needs: ["it=", "L="]            # literals that every such line holds: the cheap test, case counts
         pattern: 'it={iteration}/{iterations} L={loss} {to:dt=}{step_time}ms'
         fields: {step_time: {unit: ms}} # what a number is beyond its name

@@ -83,6 +83,7 @@ class Open:
         "header_rule",
         "header_time",
         "last_line",
+        "over",
         "position",
         "position_line",
         "series",
@@ -103,6 +104,7 @@ class Open:
         self.announced: tuple[float | None, float, int] | None = None  #: a counter on a line of its own
         self.early: tuple[str, int] | None = None  #: a loss before any counter: its canonical line, and where
         self.evaluating = False  #: words said that an evaluation begins, and training has not gone on
+        self.over = False  #: a line said that its training came to an end
         self.below = 0  #: lines from there to the first counter
 
     @property

@@ -27,7 +27,7 @@ from profiler.runs.run_reader import Runs
 from profiler.runs.series import RECENT, SAME, Series
 from profiler.text.terminal import Terminal
 
-VERSION = 6
+VERSION = 7
 _ROW = tuple(s for s in Row.__slots__ if s not in ("plan", "groups"))
 _POINT_DEFAULTS = {f.name: f.default for f in fields(Point)}
 
@@ -158,6 +158,7 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
             "early": run.early,
             "below": run.below,
             "evaluating": run.evaluating,
+            "over": run.over,
         },
         "rows": saved,
     }
@@ -188,6 +189,7 @@ def _load_runs(state: Mapping[str, Any], plans: list[Plan]) -> Runs:
     run.early = None if early is None else (early[0], early[1])
     run.below = saved.get("below", 0)
     run.evaluating = saved.get("evaluating", False)
+    run.over = saved["over"]
     announced = saved["announced"]
     run.announced = None if announced is None else (announced[0], announced[1], announced[2])
     return runs

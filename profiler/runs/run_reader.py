@@ -65,6 +65,9 @@ class Runs:
         elif kind == "pause":
             self.bounds.open.evaluating = True
             self.hot.clear()
+        elif kind == "end":
+            self.bounds.open.over = True
+            self.hot.clear()
         elif kind == "loose":
             self._loose(plan, groups, line, redrawn)
 
@@ -170,6 +173,9 @@ class Runs:
             return
         own_epoch = plan.told(plan.epoch, groups)
         bounds = self.bounds
+        another = bounds.open.over and self.has_loss
+        if another and plan.bar and plan.loss is None:
+            return  # it is drawn once more, or of an evaluation; a training's counts from its first loss on
         headless = plan.needs_header and bounds.open.is_done and bounds.header is None
         if (
             headless
@@ -183,6 +189,8 @@ class Runs:
         row.iteration = iteration
         self.hot.pop(plan.series, None)
         verdict = bounds.verdict(bounds.open.series.get(plan.series), plan, row, own_epoch)
+        if another and plan.loss is not None and row.rank is None:
+            verdict = NEW
         run = self._begin(verdict, line)
         row.epoch = own_epoch
         if own_epoch is None and run.context is not None:

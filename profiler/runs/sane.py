@@ -32,7 +32,6 @@ _SECONDS = (
     "step_s",
     "step_s_average",
     "epoch_s",
-    "elapsed_s",
     "batch_size",
 )
 _RUN_INDEX = (
@@ -56,7 +55,7 @@ def sane(run: Run) -> Run:
 
 def _point(p: Point) -> Point:
     bad: dict[str, Any] = _bad(p, _INDEX, 0.0, LARGEST) | _bad(p, _SECONDS, 1e-12, LONGEST_S)
-    bad |= _bad(p, ("time_s",), -LONGEST_S, LONGEST_S)
+    bad |= _bad(p, ("elapsed_s",), 0.0, LONGEST_S) | _bad(p, ("time_s",), -LONGEST_S, LONGEST_S)
     rate = p.throughput
     if rate is not None and not 1e-12 <= rate.value <= LARGEST:
         bad["throughput"] = None

@@ -87,6 +87,10 @@ class Client(Protocol):
 
     def ended(self, ids: Sequence[str]) -> Mapping[str, End]: ...
 
+    def those(self, ids: Sequence[str]) -> Mapping[str, JobRow]:
+        """These jobs as they are now, in one read for all; who is gone, or not understood, is left out."""
+        ...
+
     def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
         """What slurmctld has of each of these jobs, in its words; empty only where it says that there is none."""
         ...

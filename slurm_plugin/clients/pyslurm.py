@@ -118,6 +118,9 @@ class PyslurmClient(OneByOne):
     def ended(self, ids: Sequence[str]) -> Mapping[str, End]:
         raise FixConfiguration(versions.PYSLURM_LACKS[Operation.ENDED], "let the command line do it")
 
+    def those(self, ids: Sequence[str]) -> Mapping[str, JobRow]:
+        raise FixConfiguration(versions.PYSLURM_LACKS[Operation.FACTS], "let the command line do it")
+
     def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
         raise FixConfiguration(versions.PYSLURM_LACKS[Operation.FACTS], "let the command line do it")
 

@@ -111,6 +111,9 @@ class RestClient(OneByOne):
     def ended(self, ids: Sequence[str]) -> Mapping[str, End]:
         raise FixConfiguration(versions.REST_LACKS[Operation.ENDED], "let the command line do it")
 
+    def those(self, ids: Sequence[str]) -> Mapping[str, JobRow]:
+        raise FixConfiguration(versions.REST_LACKS[Operation.FACTS], "let the command line do it")
+
     def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
         raise FixConfiguration(versions.REST_LACKS[Operation.FACTS], "let the command line do it")
 

@@ -127,6 +127,10 @@ class Routes:
     def ended(self, ids: Sequence[str]) -> Mapping[str, End]:
         return self._by(Operation.ENDED, lambda client: client.ended(ids))
 
+    def those(self, ids: Sequence[str]) -> Mapping[str, JobRow]:
+        """By whoever tells the facts."""
+        return self._by(Operation.FACTS, lambda client: client.those(ids))
+
     def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
         """By whoever tells the facts."""
         return self._by(Operation.FACTS, lambda client: client.standing(ids))

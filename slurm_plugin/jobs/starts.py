@@ -238,15 +238,15 @@ class Starts:
 
 def changed_since(client: Routes, rows: Mapping[JobId, JobRow], now_s: float) -> dict[JobId, PortError]:
     """Those of whom somebody has said something since they were read: Slurm compares nothing before it writes, and a
-    release ends whatever hold it meets. So each is asked about right before, and where that cannot be, none is written.
+    release ends whatever hold it meets. So all are read again right before, and where that cannot be, none is written.
     """
     if not rows:
         return {}
     try:
-        told = client.standing([row.id for row in rows.values()])
+        told = client.those([row.id for row in rows.values()])
     except PortError as error:
         return dict.fromkeys(rows, error)
-    said = {job: said_since(row, told.get(row.id, ""), now_s) for job, row in rows.items()}
+    said = {job: said_since(row, told.get(row.id), now_s) for job, row in rows.items()}
     return {job: TryLater(f"{job} {what}") for job, what in said.items() if what}
 
 

@@ -13,7 +13,7 @@ from slurm_plugin.jobs.holdings import HOLDING
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import keeps_shape, said_tasks
 from slurm_plugin.options import Options
-from slurm_plugin.records import JobRow, duration, stamp
+from slurm_plugin.records import JobRow
 from slurm_plugin.writes import Change, Write, hold, update
 
 WAITING = frozenset(
@@ -31,12 +31,6 @@ _OWN_START_S = 120.0
 #: reasons that squeue gives for a hold, of `scontrol hold` (ours are such, too) and `scontrol requeuehold`
 _BY_ADMIN, _REQUEUED_HELD = "JobHeldAdmin", "job requeued in held state"
 _BARRED = frozenset({"InvalidQOS", "InvalidAccount"})
-#: of `scontrol show job`, at the beginnings of its lines; what its user wrote may have lines that look like these
-_SHOWN = re.compile(
-    r"^ +(?:Priority=(?P<priority>[0-9]+) |JobState=(?P<state>\S+) Reason=(?P<reason>\S+)"
-    r"|RunTime=\S+ TimeLimit=(?P<limit>\S+)|SubmitTime=\S+ EligibleTime=(?P<eligible>\S+))",
-    re.MULTILINE,
-)
 _LONGEST_PAUSE = 6  #: as a power of two, in seconds
 _NEXT_S = 1e-5  #: from one job to the next of the same second: as small as lasts through sums of times
 
@@ -144,26 +138,19 @@ def who_holds(row: JobRow) -> str:
     return f"{who} holds it, and it is left so: `scontrol release {row.id}` ends it"
 
 
-def said_since(row: JobRow, text: str, now_s: float) -> str:
+def said_since(row: JobRow, now: JobRow | None, now_s: float) -> str:
     """What has been said of a waiting job since it was read, and its start would undo, or would not fit any more;
-    empty: nothing. `text`: `scontrol show job`, as it is now. Each line of it counts: one that the job's owner wrote
-    into a name takes nothing back of what Slurm says in its own."""
-    told: dict[str, set[str]] = {}
-    for line in _SHOWN.finditer(text):
-        for name, value in line.groupdict().items():
-            told.setdefault(name, set()).update({value} - {None})
-    if not told:
-        return ""
-    other = sorted(told["state"] - WAITING)
-    if other:
-        return f"is {other[0].lower()} by now"
-    by_another = _BY_ADMIN in told["reason"] and row.reason != _BY_ADMIN
-    if "0" in told["priority"] and (by_another or not row.held):
+    empty: nothing. `now`: as it is; None: Slurm does not tell of it."""
+    if now is None:
+        return "is not told of by Slurm just now"
+    if now.state not in WAITING:
+        return f"is {now.state.lower()} by now"
+    by_another = now.reason == _BY_ADMIN and row.reason != _BY_ADMIN
+    if now.held and (by_another or not row.held):
         return "has just been held by another than Horae"
-    begins = {stamp(each) for each in told["eligible"]} - {None, row.eligible_s}
-    if any(begin_s > now_s for begin_s in begins if begin_s is not None):
+    if now.eligible_s != row.eligible_s and (now.eligible_s or 0.0) > now_s:
         return "has just been given another begin time"
-    if {duration(each) for each in told["limit"]} - {row.limit_s}:
+    if now.limit_s != row.limit_s:
         return "has just been given another time limit"
     return ""
 

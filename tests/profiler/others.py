@@ -49,6 +49,7 @@ MINED = Path(__file__).with_name("mined.yaml")
 MINED_HELD = Path(__file__).with_name("mined_held.yaml")
 DRAWN = Path(__file__).with_name("drawn.yaml")
 FIFTH = Path(__file__).with_name("fifth.yaml")
+GPU = Path(__file__).with_name("gpu.yaml")
 #: Labels of excerpts whose text is not ours to keep: where each stands is told, a folder of NAME.log files is read.
 ELSEWHERE = {
     **{"found": FOUND, "found_held": FOUND_HELD, "public": PUBLIC, "public_held": PUBLIC_HELD},
@@ -60,7 +61,7 @@ SETS = {
     **{"strange": STRANGE, "strange_held": STRANGE_HELD, "foreign": FOREIGN, "foreign_held": FOREIGN_HELD},
     **{"distant": DISTANT, "distant_held": DISTANT_HELD, "threads_held": THREADS_HELD},
     **{"posted": POSTED, "posted_held": POSTED_HELD, "manners": MANNERS, "manners_held": MANNERS_HELD},
-    **{"frameworks": FRAMEWORKS, "frameworks_held": FRAMEWORKS_HELD},
+    **{"frameworks": FRAMEWORKS, "frameworks_held": FRAMEWORKS_HELD, "gpu": GPU},
 }
 
 

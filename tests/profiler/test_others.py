@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.profiler.others import FRAMEWORKS, FRESH, MANNERS, PASTED, SETS, UNSEEN, judge, labelled, read
+from tests.profiler.others import FRAMEWORKS, FRESH, GPU, MANNERS, PASTED, SETS, UNSEEN, judge, labelled, read
 from tests.profiler.score import Tally
 
 #: Halves of sets that were held out until they were looked at.
@@ -41,6 +41,8 @@ KNOWN = {
     "stable-baselines-2": {"throughput.median"},  # its rate stands above its counter
     "coqui-hifigan": {"loss.last[1]"},  # the total is called loss_0 and stands below its parts
     "deepspeed-behind-a-bar": {"iteration_time.median"},  # of a bar and a line behind it the line counts
+    # of a training of a second and a half, by a bar that remembers its first steps
+    "hf_resumed": {"iteration_time.median"},
     # each cell of its rows stands on a line of its own
     "html-progress-table": {
         "runs",
@@ -66,7 +68,7 @@ KNOWN = {
 
 @pytest.mark.parametrize(
     "entry",
-    [*labelled(), *labelled(PASTED), *labelled(UNSEEN), *labelled(MANNERS), *labelled(FRAMEWORKS)],
+    [*labelled(), *labelled(PASTED), *labelled(UNSEEN), *labelled(MANNERS), *labelled(FRAMEWORKS), *labelled(GPU)],
     ids=lambda e: e["name"],
 )
 def test_other(entry: dict[str, Any]) -> None:

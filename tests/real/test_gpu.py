@@ -147,6 +147,123 @@ def test_a_gang_on_one_gpu_grows_and_shrinks_and_the_losses_are_those_of_one_ran
     assert losses[1][-1] < losses[1][0]
 
 
+JAX_TRAINER = """
+    import os
+    os.environ.update(CUDA_VISIBLE_DEVICES="0", XLA_PYTHON_CLIENT_PREALLOCATE="false",
+                      XLA_FLAGS="--xla_gpu_deterministic_ops=true")
+    import time
+    import jax, jax.numpy as jnp, numpy as np, optax
+    from horae import elastic
+    from horae.elastic.frameworks import jax_
+    optimizer = optax.adamw(optax.cosine_decay_schedule(3e-3, 240))
+    keys = jax.random.split(jax.random.key(0), 3)
+    params = [jax.random.normal(keys[0], (64, 256)) / 8, jax.random.normal(keys[1], (256, 10)) / 16]
+    state = jax_.Tree(params=params, optimizer=optimizer.init(params), key=keys[2])
+    x = np.asarray(jax.random.normal(jax.random.key(1), (4096, 64)))
+    y = x[:, :10].argmax(1)
+    training = elastic.Training(steps=240, global_batch=96, samples=4096, seed=5, save=state.save, load=state.load,
+                                log_every_s=0.0)
+
+    @jax.jit
+    def update(params, optimizer_state, key, x, y):
+        key, dropout = jax.random.split(key)
+        def loss_of(params):
+            hidden = jax.nn.gelu(x @ params[0])
+            hidden = hidden * jax.random.bernoulli(dropout, 0.8, hidden.shape) / 0.8
+            return optax.softmax_cross_entropy_with_integer_labels(hidden @ params[1], y).mean()
+        loss, gradient = jax.value_and_grad(loss_of)(params)
+        changes, optimizer_state = optimizer.update(gradient, optimizer_state, params)
+        return optax.apply_updates(params, changes), optimizer_state, key, loss
+
+    print("on", jax.devices()[0].platform, flush=True)
+    for step in training:
+        time.sleep(0.03)
+        (part,) = step.micro_batches()
+        rows = np.asarray(part.indices)
+        state.params, state.optimizer, state.key, loss = update(
+            state.params, state.optimizer, state.key, x[rows], y[rows])
+        print("bits", step.number, float(loss).hex(), "1", flush=True)
+        step.report(float(loss))
+"""
+LIGHTNING_TRAINER = """
+    import os, time
+    os.environ.update(CUBLAS_WORKSPACE_CONFIG=":4096:8", CUDA_VISIBLE_DEVICES="0")
+    import lightning, torch
+    from horae.elastic.frameworks import lightning_
+    torch.manual_seed(0)
+    x = torch.randn(4096, 64)
+    y = x[:, :10].argmax(1)
+
+    class Layers(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 10))
+        def training_step(self, batch, index):
+            time.sleep(0.03)
+            loss = torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+            print("bits", self.trainer.global_step, loss.item().hex(), self.device.type, flush=True)
+            return loss
+        def configure_optimizers(self):
+            optimizer = torch.optim.AdamW(self.parameters(), lr=3e-3)
+            scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 240)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    elastic_ = lightning_.callback(steps=240, global_batch=96, samples=len(x), seed=5, log_every_s=0.0)
+    trainer = lightning.Trainer(max_steps=240, max_epochs=-1, callbacks=[elastic_], enable_checkpointing=False,
+                                logger=False, accelerator="gpu", precision="16-mixed", deterministic=True,
+                                enable_progress_bar=False, enable_model_summary=False,
+                                use_distributed_sampler=False, **elastic_.arguments())
+    data = torch.utils.data.TensorDataset(x, y)
+    trainer.fit(Layers(), torch.utils.data.DataLoader(data, batch_sampler=elastic_.batches()),
+                ckpt_path=elastic_.resume())
+"""
+TRANSFORMERS_TRAINER = """
+    import os, time
+    os.environ.update(CUBLAS_WORKSPACE_CONFIG=":4096:8", CUDA_VISIBLE_DEVICES="0")
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+    from horae.elastic.frameworks import transformers_
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(0)
+    words = torch.randint(64, (4096, 32))
+    words[:, 1::2] = (words[:, ::2] * 7 + 3) % 64
+    data = [{"input_ids": row, "labels": row} for row in words]
+
+    class Bits(TrainerCallback):
+        def on_step_begin(self, args, state, control, **parts):
+            time.sleep(0.03)
+        def on_log(self, args, state, control, logs=None, **parts):
+            if "loss" in logs:
+                print("bits", state.global_step, float(logs["loss"]).hex(), float(logs["grad_norm"]).hex(), flush=True)
+
+    elastic_ = transformers_.callback(global_batch=32, log_every_s=0.0)
+    args = TrainingArguments("out", max_steps=120, save_strategy="no", report_to=[], fp16=True, logging_steps=1,
+                             learning_rate=1e-3, disable_tqdm=True, **elastic_.arguments())
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=64, n_embd=64, n_layer=2, n_head=2))
+    trainer = Trainer(model, args, train_dataset=data, callbacks=[elastic_, Bits()])
+    trainer.train(resume_from_checkpoint=elastic_.resume())
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "steps", "first", "on"),
+    [(JAX_TRAINER, 240, 0, "on gpu"), (LIGHTNING_TRAINER, 240, 0, " cuda"), (TRANSFORMERS_TRAINER, 120, 1, "bits")],
+    ids=["jax", "lightning", "transformers"],
+)
+def test_a_framework_that_was_stopped_twice_prints_the_losses_of_one_that_never_was(
+    exec_job: Callable[..., ExecJob], source: str, steps: int, first: int, on: str
+) -> None:
+    """To the last bit, with what its adapter keeps: JAX's own keys (dropout), 16-bit floats' scale, schedules."""
+    still = bits(run(exec_job("still", source), [1], steps))
+    moved = run(exec_job("moved", source), [1, 1, 1], steps)
+    assert on in moved.log
+    told = bits(moved)
+    # The Trainer of transformers prints no loss of the step at which it leaves.
+    assert len(still) - len(told) in ([0] if first == 0 else [0, 1, 2])
+    assert [step for step, _, _ in still] == list(range(first, steps + first))
+    assert set(told) <= set(still) and len(set(told)) == len(told)
+
+
 @pytest.mark.parametrize(
     ("source", "means", "line"),
     [

@@ -183,10 +183,13 @@ def test_hugging_face_trainer(exec_job: Make) -> None:
     """
     framework = or_skip(frameworks.with_torch_extras)
     still, moved = exec_job("still", framework, source), exec_job("moved", framework, source)
-    run(still, [1], 45)
+    told = run(still, [1], 45)
     run(moved, [2, 1], 45)
     assert weights(moved) == pytest.approx(weights(still), abs=2e-3)
     assert moved.state["checkpoint"]["step"] == 45
+    logged = [float(value) for value in re.findall(r"'loss': '?([0-9.e+-]+)", still.log)]
+    assert len(logged) == 45
+    assert told == pytest.approx({step: logged[step - 2] for step in range(2, 46)}, abs=1e-4), "each with the next step"
 
 
 def test_lightning(exec_job: Make) -> None:
@@ -225,6 +228,43 @@ def test_lightning(exec_job: Make) -> None:
     run(still, [1], 45)
     run(moved, [2, 1], 45)
     assert weights(moved) == pytest.approx(weights(still), abs=2e-3)
+
+
+def test_lightning_goes_on_with_the_random_numbers_of_its_dropout(exec_job: Make) -> None:
+    source = """
+        import random, time, numpy, torch
+        torch.__version__ = "1.13.1"  # Debian's calls itself an alpha of the release it is
+        import lightning
+        lightning.LightningModule._register_sharded_tensor_state_dict_hooks_if_available = lambda self: None
+        from horae.elastic.frameworks import lightning_
+
+        class Line(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Dropout(0.5), torch.nn.Linear(16, 1))
+            def training_step(self, batch, index):
+                time.sleep(0.06)
+                x, y = batch
+                return ((self.layer(x) - y) ** 2).mean() + 0.1 * random.random() + 0.1 * numpy.random.rand()
+            def configure_optimizers(self):
+                return torch.optim.Adam(self.parameters(), lr=0.05)
+
+        torch.manual_seed(0)
+        random.seed(0)
+        numpy.random.seed(0)
+        data = [(torch.arange(4.0) * i / 60, torch.tensor([i / 20])) for i in range(360)]
+        elastic_ = lightning_.callback(steps=45, global_batch=8, samples=len(data), log_every_s=0.0)
+        trainer = lightning.Trainer(max_steps=45, max_epochs=-1, callbacks=[elastic_], enable_checkpointing=False,
+                                    logger=False, accelerator="cpu", enable_progress_bar=False,
+                                    enable_model_summary=False, use_distributed_sampler=False, **elastic_.arguments())
+        loader = torch.utils.data.DataLoader(data, batch_sampler=elastic_.batches())
+        trainer.fit(Line(), loader, ckpt_path=elastic_.resume())
+    """
+    framework = or_skip(frameworks.with_torch_extras)
+    still = run(exec_job("still", framework, source), [1], 45)
+    moved = run(exec_job("moved", framework, source), [1, 1, 1], 45)
+    assert sorted(moved) == list(range(1, 46))
+    assert moved == still
 
 
 def weights(job: ExecJob) -> Any:

@@ -69,7 +69,7 @@ class Boundary:
     ) -> Completed:
         self.ran.append(argv)
         out = {
-            "squeue": lambda: self.waits_for() if "%E" in argv else self._squeue(env["SQUEUE_FORMAT2"]),
+            "squeue": lambda: self.waits_for() if "%E" in argv else self._squeue(env["SQUEUE_FORMAT2"], argv),
             "sinfo": self._sinfo,
             "sacct": lambda: "".join(self.ended.get(each, "") for each in argv[argv.index("-j") + 1].split(",")),
             "id": lambda: "horae\n",
@@ -88,10 +88,13 @@ class Boundary:
         """Of jobs in all partitions."""
         return "".join(f"{each}\n" for each in ("(null)", *self.dependencies))
 
-    def _squeue(self, format_: str) -> str:
+    def _squeue(self, format_: str, argv: Sequence[str] = ()) -> str:
         words = dict(each.split(":", 1) for each in format_.split(","))
+        wanted = argv[argv.index("-j") + 1].split(",") if "-j" in argv else list(self.jobs)
         heading = "".join(name.upper() + mark for name, mark in words.items())
-        rows = ["".join(each[name] + mark for name, mark in words.items()) for each in self.jobs.values()]
+        rows = [
+            "".join(each[name] + mark for name, mark in words.items()) for at, each in self.jobs.items() if at in wanted
+        ]
         return "".join(line + "\n" for line in (heading, *rows))
 
     def _sinfo(self) -> str:

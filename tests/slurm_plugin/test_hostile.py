@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,7 @@ def test_a_job_that_is_told_twice_and_differently_is_believed_neither_time(tmp_p
 
 def test_a_prefix_that_keeps_the_format_back_is_named(tmp_path: Path) -> None:
     class Sudo(Boundary):
-        def _squeue(self, format_: str) -> str:
+        def _squeue(self, format_: str, argv: Sequence[str] = ()) -> str:
             return "             JOBID PARTITION     NAME\n"
 
     with pytest.raises(FixConfiguration) as raised:

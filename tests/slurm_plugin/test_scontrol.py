@@ -13,6 +13,7 @@ from slurm_plugin.clients.scontrol import Scontrol
 from slurm_plugin.errors import ControllerAway, Gone
 from slurm_plugin.files.transport import Completed, Conversation, LocalFiles
 from slurm_plugin.writes import release
+from tests.slurm_plugin.boundary import NO_JOB, Boundary, job
 
 
 class Talk:
@@ -193,3 +194,20 @@ def test_nothing_is_cancelled_where_slurmctld_is_away() -> None:
     with pytest.raises(ControllerAway):
         CommandClient(script).cancel([str(number) for number in range(70)], "cancelling")
     assert len(script.ran) == 1
+
+
+def test_many_jobs_are_read_again_by_one_squeue_and_who_is_gone_is_left_out() -> None:
+    slurm = Boundary(jobs={each: job(int(each)) for each in ("1", "2", "3")})
+    client = CommandClient(slurm)
+    found = client.those(["1", "3", "9"])
+    assert {each: (row.held, row.reason) for each, row in found.items()} == dict.fromkeys("13", (True, "JobHeldUser"))
+    assert [list(argv)[:1] for argv in slurm.ran] == [["squeue"]]
+    gone = CommandClient(Script(answer=Completed(1, "", NO_JOB, 0.1)))
+    assert gone.those(["9"]) == {}
+
+
+def test_a_record_that_is_not_understood_is_left_out_too() -> None:
+    slurm = Boundary(jobs={"1": job(1), "2": job(2, UserID="much")})
+    client = CommandClient(slurm)
+    assert list(client.those(["1", "2"])) == ["1"]
+    assert any("set aside" in note for note in client.odd)

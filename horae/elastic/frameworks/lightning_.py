@@ -6,14 +6,16 @@
     trainer.fit(module, DataLoader(data, batch_sampler=elastic_.batches()), ckpt_path=elastic_.resume())
 
 Lightning does not know where in an epoch a resumed loader stands; the SDK's batches do, so the whole run is one
-epoch of theirs. A request to leave ends `fit` by `Stopped` at the same step on every rank. Every rank takes part in
-a checkpoint, as Lightning wants it, so it must be in a folder that all ranks share.
+epoch of theirs. A job of one rank goes on with the random numbers of its dropout. A request to leave ends `fit` by
+`Stopped` at the same step on every rank. Every rank takes part in a checkpoint, as Lightning wants it, so it must be in
+a folder that all ranks share.
 """
 
 import os
 from typing import Any, Dict, Iterator, List, Optional
 
 from ..sdk.training import Training
+from . import random_numbers
 
 _FILE = "lightning.ckpt"
 
@@ -28,6 +30,7 @@ def callback(global_batch: int, **options: Any) -> Any:
             self._trainer: Any = None
             self._folder: Optional[str] = None
             self._seen = 0
+            self._random: Optional[Dict[str, Any]] = None
             options.setdefault("collective", True)
             options["keep_fetched"] = True
             self.training = Training(global_batch=global_batch, save=self._save, load=self._load, **options)
@@ -54,6 +57,18 @@ def callback(global_batch: int, **options: Any) -> Any:
             self._seen = trainer.global_step
             if self.training.steps is None and trainer.max_steps > 0:
                 self.training.set_steps(trainer.max_steps)
+
+        def state_dict(self) -> Dict[str, Any]:
+            """Lightning keeps no random numbers. Of several ranks each has its own, and their number changes."""
+            return {"random": random_numbers.plain(random_numbers.kept())} if self.training.world == 1 else {}
+
+        def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+            self._random = state_dict.get("random")
+
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+            if self._random is not None:  # only now: a loader that begins draws some, too
+                random_numbers.restore(self._random)
+                self._random = None
 
         def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
             if trainer.global_step == self._seen:  # accumulating

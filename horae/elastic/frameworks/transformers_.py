@@ -10,10 +10,11 @@ Trainer's own format, made complete by the SDK: the Trainer reads it as if it ha
 """
 
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from ..sdk.batches import share_of
 from ..sdk.training import Training
+from . import random_numbers
 
 
 def callback(global_batch: int, max_per_device: Optional[int] = None, **options: Any) -> Any:
@@ -24,6 +25,7 @@ def callback(global_batch: int, max_per_device: Optional[int] = None, **options:
         def __init__(self) -> None:
             self._folder: Optional[str] = None
             self._parts: Dict[str, Any] = {}
+            self._loss: Optional[_Logged] = None
             self.training = Training(
                 global_batch=global_batch, save=self._save, load=self._load, keep_fetched=True, **options
             )
@@ -40,14 +42,18 @@ def callback(global_batch: int, max_per_device: Optional[int] = None, **options:
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
             self._keep(args, state, parts)
+            self._loss = newest_loss(state.log_history, None)
+            if self._loss is not None:
+                self._loss.told = True  # by the start that wrote the checkpoint
             self.training.resume()
             if self.training.steps is None:
                 self.training.set_steps(state.max_steps)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
             self._keep(args, state, parts)
-            history = state.log_history
-            self.training.step_done(next((each["loss"] for each in reversed(history) if "loss" in each), None))
+            # What the Trainer logs of this step comes behind this call: with the next one.
+            self._loss = newest_loss(state.log_history, self._loss)
+            self.training.step_done(None if self._loss is None or self._loss.told else self._loss)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
             self._keep(args, state, parts)
@@ -67,7 +73,7 @@ def callback(global_batch: int, max_per_device: Optional[int] = None, **options:
             if getattr(optimizer, "scaler", None) is not None:  # of 16-bit floats
                 torch.save(optimizer.scaler.state_dict(), os.path.join(folder, "scaler.pt"))
             if self.training.world == 1:  # of several ranks each would have its own, and their number changes
-                torch.save(_random_state(), os.path.join(folder, "rng_state.pth"))
+                torch.save(_random_numbers(self._parts["args"]), os.path.join(folder, "rng_state.pth"))
             torch.save(self._parts["lr_scheduler"].state_dict(), os.path.join(folder, "scheduler.pt"))
             torch.save(self._parts["args"], os.path.join(folder, "training_args.bin"))
             self._parts["state"].save_to_json(os.path.join(folder, "trainer_state.json"))
@@ -78,17 +84,31 @@ def callback(global_batch: int, max_per_device: Optional[int] = None, **options:
     return ElasticCallback()
 
 
-def _random_state() -> Dict[str, Any]:
-    """As the Trainer itself keeps it."""
-    import random
+class _Logged:
+    """A loss that the Trainer logged: it is told once, by the next line of progress that is printed."""
 
-    import numpy
-    import torch
+    def __init__(self, step: int, value: float) -> None:
+        self.step = step
+        self.told = False
+        self._value = value
 
-    state = {"python": random.getstate(), "numpy": numpy.random.get_state(), "cpu": torch.random.get_rng_state()}
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.random.get_rng_state()
-    return state
+    def detach(self) -> float:
+        """Called as it is printed, as a tensor's is."""
+        self.told = True
+        return self._value
+
+
+def newest_loss(history: List[Dict[str, Any]], known: Optional[_Logged]) -> Optional[_Logged]:
+    """The newest loss of a Trainer's log, which is `known` where no other came since."""
+    newest = next((each for each in reversed(history) if "loss" in each), None)
+    if newest is None or (known is not None and known.step == newest["step"]):
+        return known
+    return _Logged(newest["step"], newest["loss"])
+
+
+def _random_numbers(args: Any) -> Dict[str, Any]:
+    """As the Trainer's reader wants them: of all GPUs where it is a rank, be it of one alone."""
+    return random_numbers.kept(of_all_gpus=getattr(args.parallel_mode, "value", "") == "distributed")
 
 
 def shape(global_batch: int, world: int, max_per_device: Optional[int]) -> Dict[str, int]:

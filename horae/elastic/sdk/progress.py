@@ -2,7 +2,8 @@
 
 [horae] step=120/4000 loss=2.3100 iter_s=0.0123 samples_s=5203 world=4 epoch=2 t=1763.2
 
-step: steps done (of how many, where known); loss: of the last step, as reported; iter_s: mean seconds a step since
+step: steps done (of how many, where known); loss: of the last step, as reported, and left out where none was (a loss
+that is no number is told as such, and ends a training); iter_s: mean seconds a step since
 the last line; world: ranks; epoch: which start of the job this is; t: seconds trained over all starts.
 """
 
@@ -40,15 +41,14 @@ class Progress:
         due = self._printed is None or last or time.monotonic() - self._last_s >= self._every_s
         if not steps or step == self._printed or not due:
             return
-        told = (
-            "nan" if loss is None else "%.4f" % float(getattr(loss, "detach", lambda: loss)())
-        )  # PyTorch warns of a graph
+        # PyTorch warns of a graph.
+        told = "" if loss is None else " loss=%.4f" % float(getattr(loss, "detach", lambda: loss)())
         # Only now: a loss on a GPU is a promise, and a step is done when it is kept.
         now = time.monotonic()
         iter_s = (now - self._last_s) / max(1, steps)
         self._last_step, self._last_s, self._printed = step, now, step
         say(
-            "step=%d%s loss=%s iter_s=%.4f samples_s=%.0f world=%d epoch=%d t=%.1f"
+            "step=%d%s%s iter_s=%.4f samples_s=%.0f world=%d epoch=%d t=%.1f"
             % (
                 step,
                 "" if self.total is None else "/%d" % self.total,

@@ -168,6 +168,8 @@ def test_a_job_lost_again_and_again_says_when_it_is_started(tmp_path: Path) -> N
         if "backoff" in causes(site, job):
             break
     assert "times in a row; it is started again in" in causes(site, job)["backoff"]
+    assert "times in a row; it is to be started again" in rows.why(site.job(job)), "not that it keeps its GPUs"
+    assert "to be started" not in rows.why(site.job(job), Mode.OBSERVE)
 
 
 def test_how_its_last_start_ended_is_said_in_the_clusters_words(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_printed_gpu_range_reads_back(low: int, more: int) -> None:
     assert forms.parse_gpus(forms.gpu_range(gpus)) == gpus
 
 
-@pytest.mark.parametrize("text", ["", "0", "4:2", "a:b", "1:2:3", "1,,2", "0,1", "-1", "1.5"])
+@pytest.mark.parametrize("text", ["", "0", "4:2", "a:b", "1:2:3", "1,,2", "0,1", "-1", "1.5", "1_0", "٣", "1:٣", "2,٤"])
 def test_a_wrong_gpu_range_is_refused(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         forms.parse_gpus(text)
