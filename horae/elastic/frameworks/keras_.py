@@ -59,15 +59,40 @@ def callback(training_: Training) -> Any:
     import keras
 
     class ElasticCallback(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.losses = MeanSoFar()
+
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            loss = (logs or {}).get("loss")
-            training_.step_done(None if loss is None else float(loss))
+            mean = (logs or {}).get("loss")
+            training_.step_done(None if mean is None else self.losses.now(mean))
 
         def on_train_end(self, logs: Any = None) -> None:
             if training_.steps is None or training_.step >= training_.steps:
                 training_.finish()
 
     return ElasticCallback()
+
+
+class MeanSoFar:
+    """Keras tells the mean loss over the epoch so far, which is a start's whole run. Told is what the steps since the
+    last line had."""
+
+    def __init__(self) -> None:
+        self._steps, self._mean = 0, 0.0
+        self._told_steps, self._told_sum = 0, 0.0
+
+    def now(self, mean: Any) -> "MeanSoFar":
+        """After one more step."""
+        self._steps += 1
+        self._mean = mean
+        return self
+
+    def detach(self) -> float:
+        """Called as it is printed, as a tensor's is."""
+        total = float(self._mean) * self._steps
+        mean = (total - self._told_sum) / (self._steps - self._told_steps)
+        self._told_steps, self._told_sum = self._steps, total
+        return mean
 
 
 def batches(training_: Training, take: Callable[[Sequence[int]], Any]) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from horae.elastic.frameworks import transformers_
+from horae.elastic.frameworks import keras_, transformers_
 from horae.elastic.sdk.progress import Progress
 from tests.profiler.others import read
 
@@ -53,6 +54,16 @@ def test_a_trainers_loss_is_told_once_by_a_line_that_is_printed(capsys: pytest.C
 
 def test_a_trainer_that_logged_nothing_has_no_loss() -> None:
     assert transformers_.newest_loss([{"step": 5, "eval_loss": 9.0}], None) is None
+
+
+def test_of_a_mean_so_far_the_steps_since_the_last_line_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    losses = [8.0, 4.0, 2.0, 1.0, 0.5, 0.25]
+    mean = keras_.MeanSoFar()
+    progress = Progress(total=None, global_batch=8, world=1, epoch=1, every_s=3600.0)
+    for step in range(1, 7):
+        progress.step_done(step, mean.now(sum(losses[:step]) / step), 0.0, last=step in (1, 3, 6))
+    told = re.findall(r"step=(\d) loss=(\S+)", capsys.readouterr().out)
+    assert told == [("1", "8.0000"), ("3", "3.0000"), ("6", "0.5833")]
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("distributed", ["of all"]), ("not_parallel", "of one")])
