@@ -62,6 +62,7 @@ def test_a_place_that_nobody_can_look_at_is_told_while_it_runs(exec_job: Make) -
     job = exec_job("import time; time.sleep(600)", checkpoint="gopher://host/ck")
     job.start()
     why = "no checkpoint store for gopher://"
+    job.until_state("running")
     until("it is told", lambda: str(job.state.get("native", "")).startswith(CHECKPOINTS_FAIL + why))
     assert job.state["state"] == "running"
 
