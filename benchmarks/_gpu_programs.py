@@ -166,14 +166,6 @@ def _lightning(truth: Truth, logger: Any = False, **options: Any) -> None:
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=0.02, momentum=0.9)
 
-    class Noting(lightning.Callback):  # type: ignore[misc]
-        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-            truth.step(outputs["loss"])
-
-        def on_validation_end(self, trainer: Any, module: Any) -> None:
-            found = {key: float(value) for key, value in trainer.callback_metrics.items()}
-            truth.said.setdefault("validations", []).append([trainer.global_step, found])
-
     train = DataLoader(TensorDataset(*pictures(9600, 64)), batch_size=64, shuffle=True, num_workers=2)
     held = DataLoader(TensorDataset(*pictures(1280, 64, seed=1)), batch_size=64, num_workers=2)
     usual = {
@@ -181,7 +173,7 @@ def _lightning(truth: Truth, logger: Any = False, **options: Any) -> None:
         "accelerator": "gpu",
         "devices": 1,
         "enable_checkpointing": False,
-        "callbacks": [Noting()],
+        "callbacks": _noting(truth),
     }
     lightning.Trainer(**{**usual, **options}, logger=logger).fit(Module(), train, held)
 
@@ -195,15 +187,19 @@ def lightning_rich(truth: Truth) -> None:
     """Its bar of rich, on a pipe."""
     from lightning.pytorch.callbacks import RichProgressBar
 
-    _lightning(truth, callbacks=[*_noting_first(truth), RichProgressBar(leave=True)])
+    _lightning(truth, callbacks=[*_noting(truth), RichProgressBar(leave=True)])
 
 
-def _noting_first(truth: Truth) -> list[Any]:
+def _noting(truth: Truth) -> list[Any]:
     import lightning
 
     class Noting(lightning.Callback):  # type: ignore[misc]
         def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
             truth.step(outputs["loss"])
+
+        def on_validation_end(self, trainer: Any, module: Any) -> None:
+            found = {key: float(value) for key, value in trainer.callback_metrics.items()}
+            truth.said.setdefault("validations", []).append([trainer.global_step, found])
 
     return [Noting()]
 
@@ -655,7 +651,7 @@ def scale_batch(truth: Truth) -> None:
         accelerator="gpu",
         devices=1,
         logger=False,
-        callbacks=_noting_first(truth),
+        callbacks=_noting(truth),
         enable_checkpointing=False,
     )
     module = Module()

@@ -226,9 +226,11 @@ def test_other_files_are_neither_read_nor_written(taken: Taken, name: str) -> No
 
 @pytest.mark.parametrize("name", sorted(READ - WRITTEN))
 def test_what_is_only_read_is_not_written(taken: Taken, name: str) -> None:
-    taken.job()
+    folder = taken.job()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with file_of(b"evil") as file:
         refused(lambda: taken.asked.ask(helper.PUT, "j", name, [file]))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_only_plain_files_of_the_owners_are_handed_out_and_only_to_read(taken: Taken, tmp_path: Path) -> None:
