@@ -59,7 +59,8 @@ def _words(key: str, value: Any, where: str) -> tuple[str, ...]:
 
 
 def _number(key: str, value: Any, kind: type[int] | type[float], where: str) -> float:
-    what, kinds = ("whole number", int) if kind is int else ("number of seconds", int | float)
+    seconds = key.endswith("_s") and not key.endswith("_per_s")
+    what, kinds = ("whole number", int) if kind is int else (f"number{' of seconds' * seconds}", int | float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
         raise BadInput(f"is not a positive {what}", where=where, field=key, value=value)
     _bounded(key, value, MOST, where)

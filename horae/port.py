@@ -340,6 +340,15 @@ class Batching(Protocol):
 
 
 @runtime_checkable
+class HandingIn(Protocol):
+    """A port that takes many new jobs at once."""
+
+    def submit_many(self, jobs: Sequence[tuple[JobId, JobSpec]]) -> Mapping[JobId, PortError]:
+        """`submit` of each (job, specification); an error of one hinders no other."""
+        ...
+
+
+@runtime_checkable
 class Leaving(Protocol):
     """A port that hands many jobs back at once, and holds jobs which it does not show yet: they wait for another job,
     or for a time."""

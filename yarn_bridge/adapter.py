@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from horae.port import (
     Capabilities,
@@ -43,7 +43,7 @@ from yarn_bridge.jobs.store import JobFiles, Seen
 from yarn_bridge.options import BY_QUEUE, SERVICES, Options
 from yarn_bridge.verbs.executor import JobExecutor
 from yarn_bridge.verbs.observer import Observer
-from yarn_bridge.verbs.steps import Steps
+from yarn_bridge.verbs.steps import Asked, Steps, each_of
 
 _LEAST, _MASTER = "yarn.scheduler.minimum-allocation-mb", "yarn.service.am-resource.memory"
 _LARGER = "ask for less (memory, cpus), or have yarn.scheduler.maximum-allocation-mb and -vcores raised"
@@ -142,34 +142,47 @@ class YarnCluster:
     # --- acting ---
 
     def submit(self, job: JobId, spec: JobSpec) -> None:
-        shapes.check(job, spec)
+        raise_any(self.submit_many([(job, spec)]))
+
+    def submit_many(self, jobs: Sequence[tuple[JobId, JobSpec]]) -> dict[JobId, PortError]:
+        """Each is looked at in turn; the folders of all are written side by side."""
         with self._lock:
-            try:
-                known = self._observer.known(job)
-            except Gone:
-                known = None
-            if known is not None:
-                if known.record.released or known.spec != spec:
-                    raise Never(f"there is already another job {job}")
-                return
-            owner = spec.owner or self._options.user
-            self._check_queue(owner, shapes.queue_of(spec, self._options))
-            if why := self._too_large(spec):
-                raise Never(f"{job}: {why}; {_LARGER}")
-            self.files.prepare()
-            now_s, each = self._clock(), spec.gpus_a_worker
-            record = Record(job, owner, self.files.service_name(job), now_s, since_s=now_s, each=each)
-            if each == 0:
-                anywhere = shapes.components_for((), exact=False)
-                record = replace(record, count=spec.workers or 1, components=anywhere)
-            if each != 1 and self._observer.choice().runtime != SERVICES:
-                raise Never(f"{job}: workers with no GPU, or with several, need YARN's Services API, which is off here")
-            script = shapes.launch_script(job, spec, self._options, self.files.folder(job))
-            try:
-                self.files.add(record, spec, script)
-            except Exists as error:
-                raise TryLater(f"{job}: another submission of it is on its way ({error.text})") from None
-            self._observer.jobs[job] = Seen(record, spec, -1.0)
+            self._observer.find([job for job, _ in jobs])
+            new, errors = each_of({job: partial(self._new, job, spec) for job, spec in jobs})
+            if new:
+                self.files.prepare()
+            failed = self._executor.side_by_side({job: partial(self._add, each) for job, each in new.items()})
+            self._observer.jobs.update({job: each for job, each in new.items() if job not in failed})
+            return errors | failed
+
+    def _new(self, job: JobId, spec: JobSpec) -> Seen | None:
+        """The job as it is to be handed in; None where it is known already."""
+        shapes.check(job, spec)
+        if job in self._observer.jobs:
+            known = self._observer.known(job)
+            if known.record.released or known.spec != spec:
+                raise Never(f"there is already another job {job}")
+            return None
+        owner = spec.owner or self._options.user
+        self._check_queue(owner, shapes.queue_of(spec, self._options))
+        if why := self._too_large(spec):
+            raise Never(f"{job}: {why}; {_LARGER}")
+        now_s, each = self._clock(), spec.gpus_a_worker
+        record = Record(job, owner, self.files.service_name(job), now_s, since_s=now_s, each=each)
+        if each == 0:
+            anywhere = shapes.components_for((), exact=False)
+            record = replace(record, count=spec.workers or 1, components=anywhere)
+        if each != 1 and self._observer.choice().runtime != SERVICES:
+            raise Never(f"{job}: workers with no GPU, or with several, need YARN's Services API, which is off here")
+        return Seen(record, spec, -1.0)
+
+    def _add(self, new: Seen) -> None:
+        job, spec = new.record.job, new.spec
+        script = shapes.launch_script(job, spec, self._options, self.files.folder(job))
+        try:
+            self.files.add(new.record, spec, script)
+        except Exists as error:
+            raise TryLater(f"{job}: another submission of it is on its way ({error.text})") from None
 
     def _check_queue(self, owner: str, queue: str) -> None:
         """Raises Never where YARN would refuse the job's application."""
@@ -221,25 +234,32 @@ class YarnCluster:
         return service is not None and not astray(record, allocation, service, partitions)
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
+        raise_any(self.start_many([(job, allocation, epoch)]))
+
+    def start_many(self, starts: Sequence[tuple[JobId, Allocation, int]]) -> dict[JobId, PortError]:
+        """Written down one after the other, since they share the nodes' room; YARN is then asked for all at once."""
         with self._lock:
-            seen = self._observer.known(job)
-            record = seen.record
-            if record.phase is Phase.FORMING and record.granted == epoch:
-                return
-            if epoch <= record.epoch or epoch < record.granted:
-                return
-            if record.phase is not Phase.IDLE:
-                raise TryLater(f"{job} still holds its GPUs ({record.phase})")
-            if record.outcome.ended:
-                raise Never(f"{job} has ended: {record.outcome}")
-            self._check_size(job, seen.spec)
-            self._observer.check(allocation, {})
-            self._check_partitions(seen, allocation)
-            if any(gpus % record.each for gpus in allocation.values()):
-                raise Never(
-                    f"{job}: each of its workers has {record.each} GPUs; {dict(allocation)} is no multiple of it"
-                )
-            self._steps.grant(seen, allocation, epoch)
+            granted, errors = each_of({job: partial(self._grant, job, nodes, epoch) for job, nodes, epoch in starts})
+            return errors | self._steps.make(granted)
+
+    def _grant(self, job: JobId, allocation: Allocation, epoch: int) -> Asked | None:
+        """None where it is granted already, or was granted more since."""
+        seen = self._observer.known(job)
+        record = seen.record
+        if record.phase is Phase.FORMING and record.granted == epoch:
+            return None
+        if epoch <= record.epoch or epoch < record.granted:
+            return None
+        if record.phase is not Phase.IDLE:
+            raise TryLater(f"{job} still holds its GPUs ({record.phase})")
+        if record.outcome.ended:
+            raise Never(f"{job} has ended: {record.outcome}")
+        self._check_size(job, seen.spec)
+        self._observer.check(allocation, {})
+        self._check_partitions(seen, allocation)
+        if any(gpus % record.each for gpus in allocation.values()):
+            raise Never(f"{job}: each of its workers has {record.each} GPUs; {dict(allocation)} is no multiple of it")
+        return self._steps.grant(seen, allocation, epoch)
 
     def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         """Checkpoint, FLEX, go on: workers that stay keep their containers and wait at the gate meanwhile.
@@ -263,28 +283,42 @@ class YarnCluster:
             self._steps.ask(seen, seen.spec.grace_s, (epoch, shape))
 
     def checkpoint_and_stop(self, job: JobId, grace_s: float) -> None:
+        raise_any(self.stop_many([(job, grace_s)]))
+
+    def stop_many(self, stops: Sequence[tuple[JobId, float]]) -> dict[JobId, PortError]:
         with self._lock:
-            seen = self._observer.known(job)
-            record = seen.record
-            if record.phase is Phase.OPEN:
-                self._steps.ask(seen, grace_s, None)
-            elif record.phase is Phase.FORMING and record.stop_s is None:
-                self._steps.put(seen, replace(record, stop_s=self._clock(), asked=True, grace_s=grace_s))
-            elif record.phase is Phase.LEAVING and (record.next is not None or not record.asked):
-                self._steps.put(seen, replace(record, next=None, asked=True))
+            _, errors = each_of({job: partial(self._stop, job, grace_s) for job, grace_s in stops})
+            return errors
+
+    def _stop(self, job: JobId, grace_s: float) -> None:
+        seen = self._observer.known(job)
+        record = seen.record
+        if record.phase is Phase.OPEN:
+            self._steps.ask(seen, grace_s, None)
+        elif record.phase is Phase.FORMING and record.stop_s is None:
+            self._steps.put(seen, replace(record, stop_s=self._clock(), asked=True, grace_s=grace_s))
+        elif record.phase is Phase.LEAVING and (record.next is not None or not record.asked):
+            self._steps.put(seen, replace(record, next=None, asked=True))
 
     def cancel(self, job: JobId) -> None:
+        raise_any(self.cancel_many([job]))
+
+    def cancel_many(self, jobs: Sequence[JobId]) -> dict[JobId, PortError]:
         with self._lock:
-            seen = self._observer.known(job)
-            record = seen.record
-            if record.outcome.ended and record.phase in (Phase.IDLE, Phase.CLEARING):
-                return
-            phase = Phase.CLEARING if record.granted else Phase.IDLE
-            ended = record.into(phase, self._clock(), outcome=JobState.CANCELLED, native="cancelled", next=None)
-            self._steps.put(seen, replace(ended, exit_code=None))
-            if record.granted:
-                with suppress(TryLater):  # the record says what is wanted: the next round sees to it
-                    self._steps.do(seen, Action(Verb.DESTROY))
+            ending, errors = each_of({job: partial(self._cancel, job) for job in jobs})
+            failed = self._steps.do_all(ending)
+        # the record says what is wanted: the next round sees to it
+        return errors | {job: error for job, error in failed.items() if not isinstance(error, TryLater)}
+
+    def _cancel(self, job: JobId) -> Asked | None:
+        seen = self._observer.known(job)
+        record = seen.record
+        if record.outcome.ended and record.phase in (Phase.IDLE, Phase.CLEARING):
+            return None
+        phase = Phase.CLEARING if record.granted else Phase.IDLE
+        ended = record.into(phase, self._clock(), outcome=JobState.CANCELLED, native="cancelled", next=None)
+        self._steps.put(seen, replace(ended, exit_code=None))
+        return Asked(seen, Action(Verb.DESTROY), record) if record.granted else None
 
     def release(self, job: JobId) -> None:
         with self._lock:
@@ -309,3 +343,8 @@ class YarnCluster:
         self._executor.close()
         self._observer.close()
         self.manager.close()
+
+
+def raise_any(errors: Mapping[JobId, PortError]) -> None:
+    for error in errors.values():
+        raise error

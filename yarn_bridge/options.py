@@ -50,6 +50,7 @@ class Options:
     slice_memory_mib: int = 512  #: of a slice's application master
     gang_s: float = 120.0  #: a gang that does not stand by then is given back
     timeout_s: float = 35.0
+    requests_per_s: float = 50.0  #: most to each daemon, after a burst
     token_life_s: float = 0.0  #: of HDFS delegation tokens; 0: under Kerberos as the NameNode says, else for ever
 
     @property
@@ -66,6 +67,7 @@ class Options:
             keytab=self.keytab,
             verify=self.ca or True,
             read_s=self.timeout_s,
+            requests_per_s=self.requests_per_s,
         )
 
 

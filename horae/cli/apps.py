@@ -90,7 +90,8 @@ def _show(app: answers.App) -> None:
         ("bid", "" if bid is None else bid["text"]),
     ])  # fmt: skip
     print()
-    screen.table(TRIALS, [_trial(t) for t in sorted(app["trials"], key=lambda t: (t["rank"] is None, t["rank"] or 0))])
+    best_first = sorted(app["trials"], key=lambda trial: (trial["rank"] is None, trial["rank"] or 0))
+    screen.table(TRIALS, [_trial(trial) for trial in best_first])
 
 
 def _phase(app: answers.App) -> str:

@@ -90,7 +90,9 @@ def _certificate(plain: dict[str, Any]) -> None:
     c = plain["certificate"]
     yes = {True: "yes", False: "no", None: "left open"}
     best, envy = c["optimal_throughput"], c["envy"]
-    of = "" if best is None else f" of {best:.4g} at most" + (f" ({c['throughput'] / best:.0%})" if best else "")
+    of = "" if best is None else f" of {best:.4g} at most"
+    if best:
+        of += f" ({c['throughput'] / best:.0%})"
     incentive = c["sharing_incentive"]
     who = f", worst for {incentive['tenant']}" if incentive["tenant"] is not None else ""
     rho = [r for r in c["rho"].values() if r is not None]

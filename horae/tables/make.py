@@ -83,9 +83,14 @@ def _with_plain_names(table: Table) -> Table:
     families: dict[str, list[str]] = {}
     for key in table:
         families.setdefault(key.rpartition("-")[0] or key, []).append(key)
+
+    def measured(key: str) -> tuple[int, int]:
+        batch_size = int(key.rpartition("-")[2])
+        return sum(map(len, table[key].values())), -batch_size
+
     for plain, keys in families.items():
         if plain not in table:
-            table[plain] = table[max(keys, key=lambda k: (sum(map(len, table[k].values())), -int(k.split("-")[-1])))]
+            table[plain] = table[max(keys, key=measured)]
     return dict(sorted(table.items()))
 
 

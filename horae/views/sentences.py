@@ -100,7 +100,8 @@ def _probed(e: events.Probed) -> str:
 
 def _measured(e: events.Measured) -> str:
     loss, total = e.told.get("loss"), e.told.get("total")
-    of, at = f" of {total:g}" if total else "", f", loss {loss[-1][1]:.4g}" if loss else ""
+    of = f" of {total:g}" if total else ""
+    at = f", loss {loss[-1][1]:.4g}" if loss else ""
     return f"step {e.told.get('done', 0):g}{of}{at}"
 
 

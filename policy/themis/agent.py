@@ -163,7 +163,7 @@ class Agent:
                 for node, gpus in place.items():
                     left[node] -= gpus
         out = [dict(p) for p in plain]
-        stays = [sum(min(held[i].get(n, 0), g) for n, g in p.items()) for i, p in enumerate(plain)]
+        before = _kept(held, plain)
         for i in sorted(
             (i for i, p in enumerate(plain) if len(p) == 1), key=lambda i: -max(held[i].values(), default=0)
         ):
@@ -174,5 +174,11 @@ class Agent:
             node = min(able, key=lambda n: (-min(held[i].get(n, 0), gpus), left[n]))
             out[i] = {node: gpus}
             left[node] -= gpus
-        moved = [sum(min(held[i].get(n, 0), g) for n, g in p.items()) for i, p in enumerate(out)]
-        return out if sum(moved) > sum(stays) else plain
+        return out if _kept(held, out) > before else plain
+
+
+def _kept(held: Sequence[Allocation], placed: Sequence[Mapping[NodeName, Gpus]]) -> Gpus:
+    """GPUs that jobs hold, and of which they are given as many on the same nodes."""
+    return sum(
+        min(had.get(node, 0), gpus) for had, place in zip(held, placed, strict=True) for node, gpus in place.items()
+    )

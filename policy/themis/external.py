@@ -72,7 +72,8 @@ def bid(
             bad += 1
             continue
         counts = list(nodes.values())
-        possible = isfinite(rho) and rho > 0 and all(n in at and _within(g, offered.free[n]) for n, g in nodes.items())
+        possible = isfinite(rho) and rho > 0
+        possible = possible and all(n in at and _within(g, offered.free[n]) for n, g in nodes.items())
         if not possible or (most is not None and sum(counts) > most):
             bad += 1
         elif not nodes:
@@ -82,7 +83,8 @@ def bid(
             bad += 1  # nothing of the app runs on these GPUs
         else:
             bounded += rho < least
-            demands = tuple(Demand((at[n],), g, 1) for n, g in sorted(nodes.items(), key=lambda i: at[i[0]]))
+            in_order = sorted(nodes, key=at.__getitem__)
+            demands = tuple(Demand((at[name],), nodes[name], 1) for name in in_order)
             rows.append(Row(max(float(rho), least), sum(counts), demands))
     better = tuple(sorted(r for r in rows if r.rho < stated_null))
     return Bid(app, stated_null, starving, better, need, exact=True), bad, bounded

@@ -252,7 +252,8 @@ def _on_one_line(points: Sequence[Point]) -> Sequence[Point]:
 def _less_extended(names: list[str]) -> list[str]:
     """Without names that another one is the beginning of: of 'output' and 'output-xent' the first is the whole."""
     bare = {name: name.rstrip("'\"") for name in names}
-    return [n for n in names if not any(bare[n].startswith((b + "-", b + "_", b + "/")) for b in bare.values())]
+    longer = tuple(each + mark for each in bare.values() for mark in "-_/")
+    return [name for name in names if not bare[name].startswith(longer)]
 
 
 def _names(p: Point) -> tuple[str, ...]:

@@ -99,7 +99,8 @@ def fit(law: Law, at: Array, values: Array, weights: Array, *, origin: float, fl
     None when the law cannot be told from the points (fewer points than parameters, or no spread of positions).
     """
     x = at - origin
-    if len(x) < 3 + len(law.shapes) or float(x[0]) <= 0 or float(x[-1] - x[0]) <= 0:
+    few = len(x) < 3 + len(law.shapes)
+    if few or float(x[0]) <= 0 or float(x[-1] - x[0]) <= 0:
         return None if law.name != "constant" or len(x) == 0 else _constant(at, values, weights, origin)
     if law.name == "constant":
         return _constant(at, values, weights, origin)

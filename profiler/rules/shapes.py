@@ -155,7 +155,8 @@ def _marks_of(wanted: Iterable[Sequence[str]]) -> frozenset[str]:
 
 
 def _bounded(literal: str) -> Iterator[str]:
-    text = "\n" * literal[:1].isspace() + "\n".join(literal.split()) + "\n" * literal[-1:].isspace()
+    words = "\n".join(literal.split())
+    text = "\n" * literal[:1].isspace() + words + "\n" * literal[-1:].isspace()
     return (text[max(m.start() - 1, 0) : m.end() + 1] for m in re.finditer(r"[^\n]+", text))
 
 

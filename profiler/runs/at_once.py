@@ -101,7 +101,9 @@ def _apart(a: dict[tuple[float, float], float], b: dict[tuple[float, float], flo
     common = [(a[at], b[at]) for at in a.keys() & b.keys()]
     if len({x > y for x, y in common}) > 1:
         return False
-    return sum(abs(x - y) for x, y in common) > APART * sum(max(abs(x), abs(y)) for x, y in common)
+    between = sum(abs(x - y) for x, y in common)
+    size = sum(max(abs(x), abs(y)) for x, y in common)
+    return between > APART * size
 
 
 def _back_and_forth(one: Sequence[Point], other: Sequence[Point]) -> bool:

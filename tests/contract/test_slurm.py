@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import Batching, JobState, Never, TryLater, attend
+from horae.port import Never, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
-from tests.contract.driver import Driver
 from tests.contract.suite import *  # noqa: F403
 from tests.real.slurm import (
     private_slurm,  # noqa: F401 - a fixture
@@ -75,36 +74,3 @@ def test_submission_is_the_users_own(harness: SlurmHarness) -> None:
         harness.port.submit("mine", spec)
     assert "sbatch" in raised.value.text
     assert attend(harness.port).jobs == ()
-
-
-def test_many_are_started_and_stopped_by_one_call_and_each_has_its_own_answer(cluster: Driver) -> None:
-    port, jobs = cluster.port, [cluster.submit(f"many-{number}") for number in range(3)]
-    assert isinstance(port, Batching)
-
-    def start(epoch: int) -> None:
-        left = set(jobs)
-
-        def asked() -> bool:
-            where = cluster.one()
-            failed = port.start_many([*((job, where, epoch) for job in sorted(left)), ("77.none", {}, 1)])
-            assert isinstance(failed["77.none"], Never | TryLater)
-            assert all(isinstance(failed[job], TryLater) for job in left & failed.keys())
-            for job in left - failed.keys():
-                cluster.asked(job, where, epoch)
-            left.intersection_update(failed)
-            return not left and isinstance(failed["77.none"], Never)
-
-        cluster.until("all are asked for", asked)
-        for job in jobs:
-            cluster.wait(job, JobState.RUNNING)
-            cluster.wait_progress(job)
-
-    start(1)
-    where = cluster.one()
-    assert port.start_many([(job, where, 1) for job in jobs]) == {}
-    assert [len(cluster.starts(job)) for job in jobs] == [1, 1, 1]
-    assert set(port.stop_many([*((job, 60.0) for job in jobs), ("77.none", 60.0)])) == {"77.none"}
-    for job in jobs:
-        assert cluster.wait(job, JobState.STOPPED).checkpoint is not None
-    start(2)
-    assert [len(cluster.starts(job)) for job in jobs] == [2, 2, 2]

@@ -100,6 +100,12 @@ class MemoryHdfs:
         self.write(path, data)
         self._touch(posixpath.join(at, "x"))
 
+    def create(self, path: str, data: bytes) -> None:
+        self.write(path, data)
+
+    def make_document(self, path: str, data: bytes) -> None:
+        self.keep_document(path, data, path.rpartition("/")[0])
+
     def sweep(self, folder: str) -> list[str]:
         return []
 

@@ -35,7 +35,7 @@ GOOD: dict[str, Any] = {
 
 class Reads:
     def __init__(self, fake: Fake) -> None:
-        access = Access((fake.url,), "horae", connect_s=2.0, read_s=2.0, requests_s=1e6)
+        access = Access((fake.url,), "horae", connect_s=2.0, read_s=2.0, requests_per_s=1e6)
         self.manager = ResourceManager(HttpClient(access, "ResourceManager"))
         self.services = Services(self.manager.http, quirks_of("3.4.2"))
         self.hdfs = Hdfs(access)

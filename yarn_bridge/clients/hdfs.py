@@ -154,19 +154,26 @@ class Hdfs:
         """Whole or not at all; the folder is made. Raises Exists when the name is taken and `replace` is False."""
         folder, name = posixpath.split(path)
         temporary = posixpath.join(folder, f"{TEMPORARY}{name}.{secrets.token_hex(4)}")
-        counted = _Counted([data] if isinstance(data, bytes) else data)
         try:
-            with told(f"writing {path} in HDFS"):
-                self._web.write(temporary, data if isinstance(data, bytes) else counted)
-            size = len(data) if isinstance(data, bytes) else counted.size
-            there = self.status(temporary)
-            if there is None or there.length != size:
-                raise TryLater(f"writing {path} in HDFS: {there.length if there else 0} of {size} bytes arrived")
+            self._filled(temporary, data, path)
             self.rename(temporary, path, replace=replace)
         except PortError:
             with suppress(PortError):  # what cannot be taken away now is swept later
                 self.delete(temporary)
             raise
+
+    def create(self, path: str, data: bytes) -> None:
+        """As `write`, where nobody looks yet: in part where it fails."""
+        self._filled(path, data, path)
+
+    def _filled(self, at: str, data: bytes | Iterable[bytes], path: str) -> None:
+        counted = _Counted([data] if isinstance(data, bytes) else data)
+        with told(f"writing {path} in HDFS"):
+            self._web.write(at, data if isinstance(data, bytes) else counted)
+        size = len(data) if isinstance(data, bytes) else counted.size
+        there = self.status(at)
+        if there is None or there.length != size:
+            raise TryLater(f"writing {path} in HDFS: {there.length if there else 0} of {size} bytes arrived")
 
     def keep_document(self, path: str, data: bytes, at: str, *, replace: bool = True) -> None:
         """Replace a document at once, `at` being the folder whose stamp tells of it. Raises PortError.
@@ -174,16 +181,23 @@ class Hdfs:
         With `replace` False it raises Exists where the name is taken.
         """
         temporary = posixpath.join(at, f"{TEMPORARY}{posixpath.basename(path)}.{secrets.token_hex(4)}")
+        self._filled_document(temporary, data, path)
+        self.rename(temporary, path, replace=replace)
+
+    def make_document(self, path: str, data: bytes) -> None:
+        """As `keep_document`, where nobody looks yet: in part where it fails."""
+        self._filled_document(path, data, path)
+
+    def _filled_document(self, at: str, data: bytes, path: str) -> None:
         try:
             pieces = attributes.split(data)
         except OSError as error:
             raise Never(f"writing {path} in HDFS: {error}") from None
         with told(f"writing {path} in HDFS"):
-            self._web.ask("PUT", temporary, "MKDIRS", permission="755")
+            self._web.ask("PUT", at, "MKDIRS", permission="755")
             for name, value in pieces:
                 settings = {"xattr.name": name, "xattr.value": value, "flag": "CREATE"}
-                self._web.ask("PUT", temporary, "SETXATTR", **settings)
-        self.rename(temporary, path, replace=replace)
+                self._web.ask("PUT", at, "SETXATTR", **settings)
 
     def overwrite_document(self, path: str, data: bytes) -> bool:
         """Put another text into a document that fits one attribute: one request, and no stamp tells of it.

@@ -34,6 +34,8 @@ from yarn_bridge.clients.spnego import Spnego, no_token
 
 SIMPLE, KERBEROS, TOKEN = "simple", "kerberos", "token"
 ACTING_FOR = "doAs"  #: who is acted for, in a query
+#: so many seconds' requests may come at once: a few jobs' folders, a round's starts
+BURST_S = 4.0
 TOKEN_HEADER = "Hadoop-YARN-Auth-Delegation-Token"
 _STANDS_BY = " is in standby"
 _NONE_ELECTED = ". None is elected: does ZooKeeper run?"
@@ -53,7 +55,7 @@ class Access:
     verify: bool | str = True  #: False, or the file of the certificate authority
     connect_s: float = 5.0
     read_s: float = 35.0  #: Hadoop's own calls between daemons may take 30 s
-    requests_s: float = 50.0  #: most requests a second to one daemon
+    requests_per_s: float = 50.0  #: most to one daemon, after a burst
 
     def elsewhere(self, url: str, connect_s: float, read_s: float) -> Access:
         """As the same, at a daemon that the site's configuration does not name: a token is for who gave it alone."""
@@ -62,7 +64,7 @@ class Access:
 
 
 class Pace:
-    """A bucket of tokens: at most `per_second` on average, one second's worth at once. Threads may share it."""
+    """A bucket of tokens: at most `per_second` on average, BURST_S seconds' worth at once. Threads may share it."""
 
     def __init__(
         self,
@@ -71,13 +73,14 @@ class Pace:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._rate, self._clock, self._sleep = per_second, clock, sleep
-        self._left, self._at = max(per_second, 1.0), clock()
+        self._most = max(per_second * BURST_S, 1.0)
+        self._left, self._at = self._most, clock()
         self._lock = threading.Lock()
 
     def wait(self) -> None:
         with self._lock:
             now = self._clock()
-            self._left = min(max(self._rate, 1.0), self._left + (now - self._at) * self._rate) - 1.0
+            self._left = min(self._most, self._left + (now - self._at) * self._rate) - 1.0
             self._at = now
             pause = -self._left / self._rate if self._left < 0 else 0.0
         if pause:
@@ -142,7 +145,7 @@ class HttpClient:
 
     def __init__(self, access: Access, name: str, pace: Pace | None = None) -> None:
         self.access, self.name = access, name
-        self._pace = pace or Pace(access.requests_s)
+        self._pace = pace or Pace(access.requests_per_s)
         self._session = prepare(bodies.Session(), access)
         self._urls = [url.rstrip("/") for url in access.urls]
         self._preferred = 0

@@ -29,7 +29,7 @@ class SiteNameNodes(NameNodes):
     def __init__(self, access: Access, names: Mapping[str, str]) -> None:
         super().__init__(access.urls)
         self.connect_s, self.read_s = access.connect_s, access.read_s
-        self._access, self._names, self._pace, self._owner = access, names, Pace(access.requests_s), ""
+        self._access, self._names, self._pace, self._owner = access, names, Pace(access.requests_per_s), ""
         self._spnego = Spnego(access.principal, access.keytab) if access.auth == KERBEROS else None
 
     def on_behalf_of(self, owner: str) -> SiteNameNodes:

@@ -193,8 +193,8 @@ class JobFiles:
         self._hdfs.make_folder(staging, "1777")
         try:
             own.make_folder(part, "755")
-            own.keep_document(f"{part}/{GATE}", encode(record), part)
-            own.write(f"{part}/{LAUNCH}", launch.encode())
+            own.make_document(f"{part}/{GATE}", encode(record))
+            own.create(f"{part}/{LAUNCH}", launch.encode())
             made = self._hdfs.status(part)
             if made is None or made.owner != record.owner:
                 raise Never(f"{folder} would be {made.owner if made else 'nobody'}'s, not {record.owner}'s: refused")
@@ -202,9 +202,12 @@ class JobFiles:
                 self._kept.add(record, spec)
             self._hdfs.rename(part, folder)
             self._gates[record.job] = encode(record)
-        finally:
+        except BaseException:
             with suppress(PortError):  # what cannot be taken away now is swept later
                 own.delete(part)
+            raise
+        finally:
+            with suppress(PortError):
                 self._hdfs.delete(staging)
 
     def read(self, job: JobId, entry: Status) -> Seen | str:

@@ -247,7 +247,8 @@ class PrivateHadoop:
         env = {**os.environ, **(self.kdc.login() if self.kdc is not None else {})}
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=_READY_S)
         if done.returncode != 0:
-            raise BadInput(f"{tool} {' '.join(words)} fails: {done.stderr.strip()[-400:]}", where=str(self.folder))
+            said = done.stderr.strip()[-400:]
+            raise BadInput(f"{tool} {' '.join(words)} fails: {said}", where=str(self.folder))
         return done.stdout.strip()
 
     def wait_manager(self) -> None:

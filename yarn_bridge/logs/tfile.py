@@ -213,7 +213,10 @@ class TFile:
         if head != MAGIC:
             raise Damaged(name, 0, "is no TFile: it begins with", head.hex())
         tail = self._raw(length - _TAIL, _TAIL)
-        at, version, end = tail.number(8), tail.number(2), (tail.take(2), tail.take(len(MAGIC)))[1]
+        at = tail.number(8)
+        version = tail.number(2)
+        tail.take(2)
+        end = tail.take(len(MAGIC))
         if end != MAGIC:
             raise Damaged(name, length - len(MAGIC), "the end is missing: the file was cut off, or is being written")
         if version != 1:

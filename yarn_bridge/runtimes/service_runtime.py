@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ class ServiceRuntime:
     def __init__(self, options: Options, manager: ResourceManager, files: JobFiles) -> None:
         self._options, self._manager, self._files = options, manager, files
         self._services: Services | None = None
-        self._sdk = ""
+        self._sdk, self._carrying = "", threading.Lock()
         self.partitions: Mapping[str, str] = {}  #: nodes whose workers must ask for a partition, as last seen
         self.names: Mapping[str, str] = {}  #: nodes and the resource that their GPUs are, as last seen
         self._made: dict[str, tuple[int, str]] = {}  #: service -> the grant it was made for, and its application
@@ -56,8 +57,8 @@ class ServiceRuntime:
 
     def make(self, record: Record, spec: JobSpec, application: str = "") -> None:
         """A new service in the record's shape, in place of one that has ended or has other components."""
-        if not self._sdk:
-            self._sdk = self._files.carry(*shapes.sdk())
+        with self._carrying:  # once, for all that begin at the same time
+            self._sdk = self._sdk or self._files.carry(*shapes.sdk())
         if not self.end(record, application or None):
             raise TryLater(f"{record.job}: its former service is still ending")
         body = shapes.service_spec(

@@ -5,7 +5,7 @@ An action may be taken twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 
 from horae.port import JobId, PortError
@@ -21,8 +21,10 @@ from yarn_bridge.runtimes.chooser import Chooser, Runtime
 from yarn_bridge.runtimes.service_runtime import KIND, ServiceRuntime
 from yarn_bridge.runtimes.slice_runtime import SliceRuntime
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND, Slice
+from yarn_bridge.verbs.silence import Silence
 
-#: YARN takes a tenth of a second or more for a FLEX; so many jobs are flexed side by side
+#: YARN takes a tenth of a second for a FLEX and most of one for a new service, waiting; HDFS writes a job's folder in
+#: half a second: so many jobs' are asked for side by side
 _AT_ONCE = 8
 #: of what YARN says, for people
 LONGEST = 300
@@ -39,7 +41,7 @@ class JobExecutor:
         self.by_service = ServiceRuntime(options, manager, files)
         self.by_slices = SliceRuntime(options, manager, files)
         self._runtimes: Mapping[str, Runtime] = {SERVICES: self.by_service, SLICES: self.by_slices}
-        self._helpers: Executor = ThreadPoolExecutor(_AT_ONCE, "flex")
+        self._helpers: Executor = ThreadPoolExecutor(_AT_ONCE, "asking")
         self._ahead: dict[JobId, Future[None]] = {}  #: the newest FLEX of each job that nobody waits for
 
     def close(self) -> None:
@@ -111,6 +113,14 @@ class JobExecutor:
         said = self.last_words(application) if application else ""
         theirs = (anybody or BY_USER.search(said)) and ENDED_BY_US not in said
         return said if theirs else ""
+
+    def side_by_side(self, asking: Mapping[JobId, Callable[[], None]]) -> dict[JobId, PortError]:
+        """Of several jobs; what failed."""
+        silence = Silence()
+        begun = {job: self._helpers.submit(silence.tried, ask) for job, ask in asking.items()}
+        wait(begun.values())
+        ended = {job: one.result() for job, one in begun.items()}
+        return {job: error for job, error in ended.items() if error is not None}
 
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
         """Raises PortError when it is not done; the next round asks for it again.

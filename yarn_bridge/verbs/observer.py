@@ -304,10 +304,14 @@ class Observer:
         known = [self.jobs[job] for job in jobs if job in self.jobs]
         return sorted(known, key=lambda each: self.silent.get(each.record.job, 0.0))
 
-    def known(self, job: JobId) -> Seen:
-        """The job as last read; one fresh read when it was never seen. Raises Gone when there is none."""
-        if job not in self.jobs:
+    def find(self, jobs: Collection[JobId]) -> None:
+        """One fresh read where any of them was never seen."""
+        if any(job not in self.jobs for job in jobs):
             self._refresh()
+
+    def known(self, job: JobId) -> Seen:
+        """The job as last read, or found now. Raises Gone when there is none."""
+        self.find([job])
         if job not in self.jobs:
             raise Gone(f"there is no job {job} in {self._files.jobs}")
         if why := self.jobs[job].refused:

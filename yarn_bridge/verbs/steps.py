@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from horae.port import BlockKind, FixConfiguration, JobId, JobState, Never, PortError, TryLater
 from horae.spec import JobSpec
-from horae.untrusted import Unbelievable
 from policy.model import Allocation
 from yarn_bridge.clients.errors import Gone, Powerless
 from yarn_bridge.clients.http import Unanswered
@@ -33,6 +34,32 @@ from yarn_bridge.jobs.store import JobFiles, Seen
 from yarn_bridge.options import SERVICES, Options
 from yarn_bridge.verbs.executor import LONGEST, JobExecutor
 from yarn_bridge.verbs.observer import Next, Observer
+from yarn_bridge.verbs.silence import Silence
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be asked of YARN for one job; its record says so already, and said `before` what it says there."""
+
+    seen: Seen
+    action: Action
+    before: Record
+
+
+def each_of(steps: Mapping[JobId, Callable[[], T | None]]) -> tuple[dict[JobId, T], dict[JobId, PortError]]:
+    """Each job's step in turn: what it gave, and what failed."""
+    given: dict[JobId, T] = {}
+    failed: dict[JobId, PortError] = {}
+    silence = Silence()
+    for job, step in steps.items():
+        found = silence.tried(step)
+        if isinstance(found, PortError):
+            failed[job] = found
+        elif found is not None:
+            given[job] = found
+    return given, failed
 
 
 class Steps:
@@ -54,28 +81,23 @@ class Steps:
         """What the newest look found due, of these jobs and strays. A daemon that does not answer ends it for the
         others too: they are tried again after the next look."""
         errors: dict[JobId, PortError] = {}
-        silent: Unanswered | None = None
+        silence = Silence()
         for seen in self._observer.by_silence([job for job in jobs if job in self._observer.due]):
             job = seen.record.job
             due = self._observer.due.pop(job)
-            if silent is not None:
-                errors[job] = TryLater(f"not tried: {silent.text}")
-                continue
-            try:
-                self._advance(seen, due)
+            error = silence.tried(partial(self._advance, seen, due))
+            if error is None:
                 self._observer.silent.pop(job, None)
-            except Unanswered as error:
-                errors[job] = silent = error
+                continue
+            errors[job] = error
+            if isinstance(error, Unanswered):
                 self._observer.silent[job] = self._clock()
-            except PortError as error:
-                errors[job] = error
-            except Unbelievable as error:
-                errors[job] = TryLater(str(error))
-        if silent is None:
+        if silence.of is None:
             errors |= self._executor.end_strays(self._observer.names(), jobs)
         return errors
 
-    def grant(self, seen: Seen, allocation: Allocation, epoch: int) -> None:
+    def grant(self, seen: Seen, allocation: Allocation, epoch: int) -> Asked:
+        """Written down; what YARN is to be asked for it, by `make`."""
         shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
         choice = self._observer.choice()
         record = self._under(seen, choice.runtime)
@@ -103,14 +125,19 @@ class Steps:
         self._begin(seen, granted, aloud=True)
         same = components == record.components
         action = Action(Verb.FLEX, shapes.counts(record, allocation, components)) if same else Action(Verb.MAKE)
-        try:
-            self.do(seen, action)
-        except (TryLater, Gone):
-            return  # the record says what is wanted: the next round sees to it
-        except PortError as error:
-            blocked = (BlockKind.OTHER.value, error.text)
-            self.put(seen, replace(record, since_s=self._clock(), blocked=blocked))
-            raise
+        return Asked(seen, action, before=record)
+
+    def make(self, grants: Mapping[JobId, Asked]) -> dict[JobId, PortError]:
+        """Ask YARN for what was granted; what it refuses is as it was before. The others stay granted where it did not
+        answer, since the record says what is wanted: the next round sees to it."""
+        failed = self.do_all(grants)
+        refused = {job: error for job, error in failed.items() if not isinstance(error, TryLater | Gone)}
+        _, worse = each_of({job: partial(self._taken_back, grants[job], error) for job, error in refused.items()})
+        return refused | worse
+
+    def _taken_back(self, grant: Asked, error: PortError) -> None:
+        blocked = (BlockKind.OTHER.value, error.text)
+        self.put(grant.seen, replace(grant.before, since_s=self._clock(), blocked=blocked))
 
     def _under(self, seen: Seen, runtime: str) -> Record:
         """The record under this runtime; what the job keeps under another one is given back first."""
@@ -168,6 +195,12 @@ class Steps:
                 raise
             return error.text
         return ""
+
+    def do_all(self, asked: Mapping[JobId, Asked]) -> dict[JobId, PortError]:
+        """Side by side; what failed."""
+        return self._executor.side_by_side(
+            {job: partial(self.do, each.seen, each.action) for job, each in asked.items()}
+        )
 
     def do(self, seen: Seen, action: Action) -> None:
         makes = action.verb in (Verb.MAKE, Verb.FLEX)

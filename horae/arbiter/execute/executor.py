@@ -13,7 +13,17 @@ from dataclasses import dataclass, field
 from horae.arbiter.observe.measurements import Profiles
 from horae.journal.events import Verb
 from horae.journal.measured import Measurement
-from horae.port import Batching, Capabilities, ClusterPort, FollowingUp, JobId, Leaving, Observation, PortError
+from horae.port import (
+    Batching,
+    Capabilities,
+    ClusterPort,
+    FollowingUp,
+    HandingIn,
+    JobId,
+    Leaving,
+    Observation,
+    PortError,
+)
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Seconds
 
@@ -91,6 +101,7 @@ class Executor:
         batched = {Verb.START, Verb.STOP, Verb.CANCEL} if isinstance(port, Batching) else set()
         self._together_verbs = {Verb.FOLLOW_UP} | batched
         self._together_verbs |= {Verb.RELEASE} if isinstance(port, Leaving) else set()
+        self._together_verbs |= {Verb.SUBMIT} if isinstance(port, HandingIn) else set()
 
     def look(self, *, read_logs: bool) -> Look:
         try:
@@ -147,6 +158,8 @@ class Executor:
                 return port.follow_up(jobs)
             case Verb.RELEASE if isinstance(port, Leaving):
                 return port.release_many(jobs)
+            case Verb.SUBMIT if isinstance(port, HandingIn):
+                return port.submit_many([(op.job, op.spec) for op in asked if op.spec is not None])
             case Verb.START if isinstance(port, Batching):
                 return port.start_many([(op.job, op.allocation, op.epoch) for op in asked])
             case Verb.STOP if isinstance(port, Batching):

@@ -62,7 +62,9 @@ def merged(before: tuple[tuple[float, float], ...], run: Run) -> tuple[tuple[flo
     now = curve.points if curve is not None else ()
     if not before or not now:
         return before or now
-    return curve_of([*((k, None, v) for k, v in before if k < now[0][0]), *((k, None, v) for k, v in now)])
+    again = now[0][0]
+    stands = [(at, value) for at, value in before if at < again]
+    return curve_of([(at, None, value) for at, value in [*stands, *now]])
 
 
 def notes(

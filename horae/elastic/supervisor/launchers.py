@@ -27,8 +27,10 @@ def by_option(words: Sequence[str]) -> Optional[ModuleType]:
 
 
 def by_environment(env: Mapping[str, str]) -> Optional[ModuleType]:
-    called = ((name, module) for name, module in sorted(known().items()) if name[:1] == "$" and env.get(name[1:]))
-    return next((_load(name, module) for name, module in called), None)
+    for name, module in sorted(known().items()):
+        if name[:1] == "$" and env.get(name[1:]):
+            return _load(name, module)
+    return None
 
 
 def every() -> "List[ModuleType]":

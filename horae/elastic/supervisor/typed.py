@@ -161,7 +161,9 @@ def _interpreter(path: str, env: Mapping[str, str], where: str) -> str:
             first = file.read(512).split(b"\n")[0]
     except OSError:
         return ""  # what is wrong with it the kernel says when it is started
-    words = os.fsdecode(first[2:]).replace("\t", " ").strip(" ").split(" ") if first[:2] == b"#!" else [""]
+    if first[:2] != b"#!":
+        return ""
+    words = os.fsdecode(first[2:]).replace("\t", " ").strip(" ").split(" ")
     if os.path.basename(words[0]) != "env":
         return words[0]
     named = [word for word in words[1:] if word and not word.startswith("-") and "=" not in word]

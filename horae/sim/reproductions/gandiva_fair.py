@@ -81,9 +81,10 @@ def table_2(seed: int) -> Found:
 
 def table_3(seed: int) -> Found:
     speedups = {"A": 1.25, "B": 5.0, "C": 6.25}
-    nodes = tuple(Node(f"k{n}", "k80", 4) for n in range(15)) + tuple(Node(f"v{n}", "v100", 4) for n in range(3))
+    old = tuple(Node(f"k{n}", "k80", 4) for n in range(15))
+    new = tuple(Node(f"v{n}", "v100", 4) for n in range(3))
     speeds = {user: {"k80": 1.0, "v100": ratio} for user, ratio in speedups.items()}
-    snapshot = _snapshot(Cluster(nodes, gpu_types=("k80", "v100")), dict.fromkeys(USERS, (40, 1)), speeds)
+    snapshot = _snapshot(Cluster(old + new, gpu_types=("k80", "v100")), dict.fromkeys(USERS, (40, 1)), speeds)
     shares = {u: decide(snapshot, "gandiva-fair", seed=seed).tenants[u].shares for u in USERS}
     here = {}
     for user, share in shares.items():

@@ -23,7 +23,8 @@ Rows = list[list[float]]
 
 def shares(policy: str, speedups: Sequence[Sequence[float]], seed: int) -> Rows:
     """GPUs of each type, by user; every user has jobs for the whole cluster."""
-    nodes = tuple(Node(f"{t}-{n}", t, 4) for t, many in zip(TYPES, GPUS, strict=True) for n in range(many // 4))
+    boxes = [(t, n) for t, many in zip(TYPES, GPUS, strict=True) for n in range(many // 4)]
+    nodes = tuple(Node(f"{t}-{n}", t, 4) for t, n in boxes)
     users = [f"user{n}" for n in range(1, len(speedups) + 1)]
     jobs = tuple(
         Job(

@@ -141,7 +141,9 @@ class Knapsack:
     def _beside(self, used: Uses, rest: int, alone: Table) -> Uses:
         """What the last `rest` use of what is left."""
         low = self._last.low[rest]
-        part = alone[: self._room[0] - used[0] - low[0] + 1, : self._room[1] - used[1] - low[1] + 1]
+        narrow = self._room[0] - used[0] - low[0]
+        wide = self._room[1] - used[1] - low[1]
+        part = alone[: narrow + 1, : wide + 1]
         i, j = np.unravel_index(int(part.argmin()), part.shape)
         return low[0] + int(i), low[1] + int(j)
 
@@ -232,7 +234,9 @@ def _side(options: Sequence[Sequence[Pick]], room: Uses) -> Uses:
     """How wide the tables may be: whole, or of the narrow GPUs a few of the largest options and the rest of all."""
     cells = CELLS // (len(options) + 1)
     largest = max(o.gpus for mine in options for o in mine)
-    narrow = room[0] + 1 if (room[0] + 1) * (room[1] + 1) <= cells else min(room[0] + 1, WINDOW * largest + 1)
+    narrow = room[0] + 1
+    if narrow * (room[1] + 1) > cells:
+        narrow = min(narrow, WINDOW * largest + 1)
     return narrow, max(min(room[1] + 1, cells // narrow), largest + 1)
 
 

@@ -181,9 +181,12 @@ def _fill(
     mine = room.taken.get(order.app, {})
     nodes = [(n, i) for i in demand.domain for n in classes[i].nodes]
     bound = {i: spare.least(i, demand.domain) < left for i in demand.domain}
-    for node, i in sorted(
-        nodes, key=lambda p: (bound[p[1]], p[0] not in mine, -runs.get(p[0], 0), -room.free[p[0]], position[p[0]])
-    ):
+
+    def after(place: tuple[NodeName, int]) -> tuple[bool, bool, int, int, int]:
+        name, of = place
+        return bound[of], name not in mine, -runs.get(name, 0), -room.free[name], position[name]
+
+    for node, i in sorted(nodes, key=after):
         gpus = min(room.most(node, order.need), left)
         if gpus > 0:
             room.take(order.app, node, gpus, order.need)

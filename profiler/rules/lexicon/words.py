@@ -376,7 +376,8 @@ def _time(plain: list[str], present: set[str], unit: str) -> Meaning | None:
     per_step = present & STEP_NOUNS
     if present & EPOCH and not per_step:
         return Meaning("epoch_time", scale=scale)
-    of_one = len(plain) > 1 and plain[-2] in STEP_NOUNS and not plain[-2].endswith("s") and last in ("time", "duration")
+    before = plain[-2] if len(plain) > 1 else ""
+    of_one = before in STEP_NOUNS and not before.endswith("s") and last in ("time", "duration")
     if per_step and (of_one or not present & {"total", "since"}):
         return Meaning("step_time_average" if present & _AVERAGE else "step_time", scale=scale)
     if present & _ELAPSED:

@@ -69,7 +69,7 @@ class MortalPort:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._port, name)
-        return partial(self._around_many, name, value) if name in ("start_many", "stop_many") else value
+        return partial(self._around_many, name, value) if name in ("submit_many", "start_many", "stop_many") else value
 
     def _around_many(self, name: str, call: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> Any:
         what = name.removesuffix("_many")

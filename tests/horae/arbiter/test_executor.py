@@ -11,6 +11,8 @@ from horae.arbiter.execute.executor import AT_ONCE, Beat, Do, Executor, Op
 from horae.arbiter.observe.measurements import Profiles
 from horae.journal.events import Verb
 from horae.port import ClusterPort, FixConfiguration, Never, PortError, TryLater
+from horae.spec import JobSpec
+from policy.model import GpuRange
 
 
 class Single:
@@ -30,6 +32,9 @@ class Single:
 
     def checkpoint_and_stop(self, job: str, grace_s: float) -> None:
         self._told("stop", job)
+
+    def submit(self, job: str, spec: JobSpec) -> None:
+        self._told("submit", job)
 
     def cancel(self, job: str) -> None:
         self._told("cancel", job)
@@ -60,6 +65,14 @@ class Together(Single):
         return self._many("cancel", [(job,) for job in jobs])
 
 
+class Receiving(Single):
+    """Takes many new jobs a call."""
+
+    def submit_many(self, jobs: Sequence[tuple[str, JobSpec]]) -> Mapping[str, PortError]:
+        self.said.append("submit " + " ".join(f"{job}={spec.name}" for job, spec in jobs))
+        return {job: self.errors[job] for job, _ in jobs if job in self.errors}
+
+
 def ops(text: str) -> list[Op]:
     """`-a +b xc` -> stop a, start b, cancel c; `!` the heartbeat."""
     verbs = {"-": Verb.STOP, "+": Verb.START, "x": Verb.CANCEL}
@@ -68,6 +81,21 @@ def ops(text: str) -> list[Op]:
 
 def executor(port: Single, monotonic: Callable[[], float] = lambda: 0.0) -> Executor:
     return Executor(cast(ClusterPort, port), cast(Profiles, None), monotonic)
+
+
+def test_new_jobs_are_handed_in_together_where_the_port_can() -> None:
+    new: list[Op] = [Do(Verb.SUBMIT, each, spec=JobSpec(f"of-{each}", ("true",), GpuRange(1, 1, 1))) for each in "abc"]
+    for port, said in (
+        (Receiving(), ["submit a=of-a b=of-b c=of-c", "start d"]),
+        (Single(), ["submit a", "submit b", "submit c", "start d"]),
+        (Together(), ["submit a", "submit b", "submit c", "start d"]),
+    ):
+        port.errors["b"] = Never("not this one")
+        done = executor(port).perform([*new, *ops("+d")], 5.0)
+        assert port.said == said
+        assert [(each.op.job, each.error) for each in done if isinstance(each.op, Do) and each.error] == [
+            ("b", port.errors["b"])
+        ]
 
 
 def test_runs_of_one_verb_go_together_and_nothing_overtakes() -> None:
