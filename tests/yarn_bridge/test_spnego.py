@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -89,6 +91,33 @@ def test_each_request_has_a_token_of_its_own_and_acts_for_the_owner(libraries: L
     assert ticket.name == "horae@LAB"
     assert ticket.store["client_keytab"] == "/etc/horae.keytab"
     assert ticket.store["ccache"].startswith("MEMORY:")
+
+
+def test_requests_of_several_threads_do_not_share_an_exchange(
+    libraries: Libraries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the library: of a host it keeps the exchange that began last, and that takes one step."""
+    exchanges: dict[str, list[int]] = {}
+
+    def sign(request: Any) -> Any:
+        number = next(libraries._tokens)
+        exchanges["host"] = [number]
+        time.sleep(0.01)  # the key distribution centre is asked
+        request.headers["Authorization"] = f"Negotiate token-{exchanges['host'].pop()}"
+        return request
+
+    signer = libraries.signer
+
+    def made(**settings: Any) -> Any:
+        found = signer(**settings)
+        type(found).__call__ = staticmethod(sign)
+        return found
+
+    monkeypatch.setattr(sys.modules["requests_gssapi"], "HTTPSPNEGOAuth", made)
+    spnego = Spnego("horae@LAB", "/etc/horae.keytab")
+    with ThreadPoolExecutor(8) as pool:
+        words = list(pool.map(lambda _: spnego.word("http://nn1:9870/x"), range(24)))
+    assert sorted(words) == sorted(f"Negotiate token-{number}" for number in range(1, 25))
 
 
 def test_a_ticket_near_its_end_is_renewed_before_it_is_used(libraries: Libraries) -> None:

@@ -25,17 +25,19 @@ _numbers = itertools.count(1)
 
 
 class Spnego(AuthBase):
-    """Tickets come from a keytab into a cache in memory, or from the ticket cache of this process."""
+    """Tickets come from a keytab into a cache in memory, or from the ticket cache of this process. Threads may share it:
+    the library keeps one exchange a host, and two that began it at once would each spoil the other's token."""
 
     def __init__(self, principal: str = "", keytab: str = "") -> None:
         self._principal, self._keytab = principal, keytab
         self._cache = f"MEMORY:horae-{next(_numbers)}"
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._made: Any = None
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        signed: requests.PreparedRequest = self._signer()(request)
-        return signed
+        with self._lock:
+            signed: requests.PreparedRequest = self._signer()(request)
+            return signed
 
     def word(self, url: str) -> str:
         """What a request for this address says in its header `Authorization`."""
