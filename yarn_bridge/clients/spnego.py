@@ -25,8 +25,10 @@ _numbers = itertools.count(1)
 
 
 class Spnego(AuthBase):
-    """Tickets come from a keytab into a cache in memory, or from the ticket cache of this process. Threads may share it:
-    the library keeps one exchange a host, and two that began it at once would each spoil the other's token."""
+    """Tickets come from a keytab into a cache in memory, or from the ticket cache of this process.
+
+    Threads may share it: the library keeps one exchange a host, and two begun at once spoil each other's token.
+    """
 
     def __init__(self, principal: str = "", keytab: str = "") -> None:
         self._principal, self._keytab = principal, keytab
