@@ -21,8 +21,6 @@ from _record import record
 from _yarn import ByHand, Wire, bridge, spec, until
 from _yarn_sls import GPUS_A_NODE, simulated
 
-from horae.arbiter.execute.executor import AT_ONCE
-
 GPUS_A_JOB = 16
 BARE, OURS = "bare GET of the nodes", "bridge: whole observation"
 ACCEPTED = {"ACCEPTED", "RUNNING"}
@@ -70,8 +68,8 @@ def main() -> int:
             nodes = [node.name for node in port.observe().nodes]
             pairs = [(nodes[2 * at % len(nodes)], nodes[(2 * at + 1) % len(nodes)]) for at in range(len(names))]
             starts = [(name, dict.fromkeys(pair, GPUS_A_JOB // 2), 1) for name, pair in zip(names, pairs, strict=True)]
-            for at in range(0, len(starts), AT_ONCE):  # as the arbiter does
-                failed = port.start_many(starts[at : at + AT_ONCE])
+            for at in range(0, len(starts), port.at_once):  # as the arbiter does
+                failed = port.start_many(starts[at : at + port.at_once])
                 if failed:
                     raise RuntimeError(f"not granted: {failed}")
             until("YARN has accepted all of them", lambda: accepted(hand) == len(names), 600.0)

@@ -323,8 +323,10 @@ class Noticing(Protocol):
 
 @runtime_checkable
 class Batching(Protocol):
-    """A port that does many actions of one kind with fewer requests. Each is what the verb for one job is; each job
-    is named once. What failed, by job: an error of one is no other's."""
+    """A port that does many actions of one kind with fewer requests, or side by side. Each is what the verb for one job
+    is; each job is named once. What failed, by job: an error of one is no other's."""
+
+    at_once: int  #: so many take a few seconds: an arbiter that asks for more looks at nothing meanwhile
 
     def start_many(self, starts: Sequence[tuple[JobId, Allocation, int]]) -> Mapping[JobId, PortError]:
         """`start` of each (job, allocation, epoch)."""
@@ -342,6 +344,8 @@ class Batching(Protocol):
 @runtime_checkable
 class HandingIn(Protocol):
     """A port that takes many new jobs at once."""
+
+    at_once: int  #: as of Batching
 
     def submit_many(self, jobs: Sequence[tuple[JobId, JobSpec]]) -> Mapping[JobId, PortError]:
         """`submit` of each (job, specification); an error of one hinders no other."""

@@ -222,6 +222,8 @@ class SlurmCluster:
     def submit(self, job: JobId, spec: JobSpec) -> None:
         raise Never("on Slurm, users submit with sbatch, or `horae submit --sbatch=OPTION`; jobs then arrive held")
 
+    at_once = 64
+
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         _raise(self.start_many([(job, allocation, epoch)]))
 

@@ -141,6 +141,8 @@ class YarnCluster:
 
     # --- acting ---
 
+    at_once = 16  #: 256 requests for new jobs; two rounds of `side_by_side`
+
     def submit(self, job: JobId, spec: JobSpec) -> None:
         raise_any(self.submit_many([(job, spec)]))
 

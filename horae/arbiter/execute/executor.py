@@ -68,7 +68,7 @@ class ReleaseRest:
     """Hand back what the cluster holds for us and does not show yet."""
 
 
-#: Starts, stops or follow-ups given to the port at once: the time that actions may take is looked at in between.
+#: Follow-ups given to the port at once: the time that actions may take is looked at in between.
 AT_ONCE = 64
 
 Op = Do | Claim | Beat | SetOrder | SetReason | ReleaseRest
@@ -102,6 +102,7 @@ class Executor:
         self._together_verbs = {Verb.FOLLOW_UP} | batched
         self._together_verbs |= {Verb.RELEASE} if isinstance(port, Leaving) else set()
         self._together_verbs |= {Verb.SUBMIT} if isinstance(port, HandingIn) else set()
+        self._at_once = port.at_once if isinstance(port, Batching | HandingIn) else AT_ONCE
 
     def look(self, *, read_logs: bool) -> Look:
         try:
@@ -134,8 +135,9 @@ class Executor:
         last: Verb | None = None
         for op in ops:
             verb = op.verb if isinstance(op, Do) and op.verb in self._together_verbs else None
+            most = AT_ONCE if verb is Verb.FOLLOW_UP else self._at_once
             alike = verb is not None and verb is last
-            if alike and (len(groups[-1]) < AT_ONCE or verb is Verb.RELEASE):  # what is whole is handed back whole
+            if alike and (len(groups[-1]) < most or verb is Verb.RELEASE):  # what is whole is handed back whole
                 groups[-1].append(op)
             else:
                 groups.append([op])

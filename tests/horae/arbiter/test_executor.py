@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from horae.arbiter.execute.executor import AT_ONCE, Beat, Do, Executor, Op
+from horae.arbiter.execute.executor import Beat, Do, Executor, Op
 from horae.arbiter.observe.measurements import Profiles
 from horae.journal.events import Verb
 from horae.port import ClusterPort, FixConfiguration, Never, PortError, TryLater
@@ -46,6 +46,7 @@ class Single:
 class Together(Single):
     """Does many a call too."""
 
+    at_once = 5
     broken: PortError | None = None
 
     def _many(self, what: str, asked: Sequence[tuple[Any, ...]]) -> Mapping[str, PortError]:
@@ -67,6 +68,8 @@ class Together(Single):
 
 class Receiving(Single):
     """Takes many new jobs a call."""
+
+    at_once = 3
 
     def submit_many(self, jobs: Sequence[tuple[str, JobSpec]]) -> Mapping[str, PortError]:
         self.said.append("submit " + " ".join(f"{job}={spec.name}" for job, spec in jobs))
@@ -129,8 +132,8 @@ def test_what_fails_as_a_whole_failed_for_each() -> None:
 
 def test_the_time_is_looked_at_between_lots() -> None:
     times = iter([0.0, 1.0, 9.0, 9.0, 9.0])
-    port = Together()
-    many = ops(" ".join(f"+j{number}" for number in range(2 * AT_ONCE + 1)))
+    port, most = Together(), Together.at_once
+    many = ops(" ".join(f"+j{number}" for number in range(2 * most + 1)))
     done = executor(port, lambda: next(times)).perform(many, 5.0)
-    assert [len(said.split()) - 1 for said in port.said] == [AT_ONCE, AT_ONCE]
-    assert [each.tried for each in done] == [True] * 2 * AT_ONCE + [False]
+    assert [len(said.split()) - 1 for said in port.said] == [most, most]
+    assert [each.tried for each in done] == [True] * 2 * most + [False]
