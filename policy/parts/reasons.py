@@ -5,7 +5,7 @@ Policies give the reasons that only they know; `fill` adds one for every other j
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -55,11 +55,14 @@ def outcome(job: Job, now: Allocation, speeds: Throughput, change: str = "") -> 
     return Reason(Code.MOVED, f"moves its {gpus(has)} to {places(now)}", numbers, change)
 
 
-def _infeasible(job: Job, size: Gpus, of: str, numbers: dict[str, Any]) -> Reason:
+def _infeasible(job: Job, size: Gpus, of: str, present: Sequence[GpuType], numbers: dict[str, Any]) -> Reason:
     choice = job.gpu_types or TypeChoice()
+    others = [each for each in present if each not in choice.forbid]
+    unheard = choice.require and not set(choice.require) & set(present)  # a typing error, as often as not
     where = of or (f" of {' or '.join(choice.require)}" if choice.require else "")
     where += f" (never of {', '.join(choice.forbid)})" if choice.forbid else ""
-    ways = ["nodes that come back or that others leave", *(["other GPU types"] if where else [])]
+    here = f" (here: {', '.join(others)})" if unheard and others else ""
+    ways = ["nodes that come back or that others leave", *([f"other GPU types{here}"] if where else [])]
     ways += ["a smaller minimum"] * (size > 1)
     return Reason(
         Code.INFEASIBLE, f"no set of healthy nodes could hold {gpus(size)}{where}", numbers, ", or ".join(ways)
@@ -85,7 +88,7 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     free = sum(placer.free(t) for t in types) if of else placer.free()
     numbers: dict[str, Any] = {"gpus": 0, "held": job.held, "smallest": size, "free": free}
     if code is Code.INFEASIBLE:
-        return _infeasible(job, size, of, numbers)
+        return _infeasible(job, size, of, placer.speeds.present, numbers)
     if code is Code.WAITS_CAP:
         return _capped(job, size, placer, numbers)
     if code is Code.WAITS_GANG:

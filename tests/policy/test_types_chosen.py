@@ -45,6 +45,19 @@ def test_a_type_that_is_not_there_or_forbidden_everywhere_is_infeasible(policy: 
     assert {found.reasons[job].code for job in ("a", "b")} == {Code.INFEASIBLE}
 
 
+@pytest.mark.parametrize(
+    ("choice", "ways"),
+    [
+        ("require: [V100]", "other GPU types (here: v100, k80)"),
+        ("require: [V100], forbid: [k80]", "other GPU types (here: v100)"),
+        ("forbid: [v100, k80]", "other GPU types"),
+    ],
+)
+def test_who_names_a_type_that_is_not_there_is_told_those_that_are(choice: str, ways: str) -> None:
+    found = decide(instance.parse(world(f"1, gpu_types: {{{choice}}}", "1")), "max-min")
+    assert set(found.reasons["a"].change.split(", or ")[1:]) == {ways}
+
+
 @pytest.mark.parametrize("speeds", [True, False], ids=["known", "unknown"])
 @pytest.mark.parametrize("policy", NAMES)
 def test_shares_are_of_types_that_a_job_may_run_on(policy: str, speeds: bool) -> None:
