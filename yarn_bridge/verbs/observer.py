@@ -7,74 +7,45 @@ of the job folders in HDFS tell what changed; only jobs on the move are looked a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from horae.port import Due, FixConfiguration, JobId, Never, Observation, ObservedJob, PortError, TryLater
+from horae.port import Due, FixConfiguration, JobId, Observation, ObservedJob, PortError, TryLater
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Node
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.hdfs import Status
 from yarn_bridge.clients.http import Unanswered
-from yarn_bridge.clients.records import App, NodeReport, Service
+from yarn_bridge.clients.records import App, NodeReport
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
 from yarn_bridge.jobs.grants import check_grant
-from yarn_bridge.jobs.masters import Beginner, Displaced, MasterRoom, displaced
+from yarn_bridge.jobs.masters import Beginner, MasterRoom
 from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
-from yarn_bridge.jobs.reading import arrived, lost_nodes, observed, one_a_host
+from yarn_bridge.jobs.reading import lost_nodes, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, Lessons, held_by, holdings, standing, worker_of
-from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE, queue_of, same_queue
-from yarn_bridge.jobs.state_machine import (
-    RENEW_WHEN_MOVED,
-    Facts,
-    Step,
-    awaits,
-    checkpoint_trouble,
-    is_over,
-    next_step,
-    out_of_patience,
-    suspicious,
-    workers_of,
-    worn,
-)
+from yarn_bridge.jobs.shapes import HOST_ATTRIBUTE, queue_of, same_queue
+from yarn_bridge.jobs.state_machine import Facts, Step, checkpoint_trouble
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
-from yarn_bridge.jobs.token_life import TokenLife
-from yarn_bridge.options import SERVICES, SLICES, Options
+from yarn_bridge.options import SERVICES, Options
 from yarn_bridge.runtimes.chooser import Choice
 from yarn_bridge.verbs.executor import JobExecutor
+from yarn_bridge.verbs.needs import Around, Needs
 from yarn_bridge.verbs.offers import Offers, Ours
 
 _RESTS = (Phase.IDLE, Phase.OPEN)
 #: phases in which a word of its workers is waited for, and in which one may come
 _MOVES = {Phase.FORMING, Phase.LEAVING}
-#: phases in which an old application makes way for another
-_NEEDS_ANOTHER = {Phase.FORMING, Phase.IDLE}
 _SPEAKS = _MOVES | {Phase.OPEN}
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
-#: the service of a job on the move is read at least this often
-_LOOK_S = 2.0
 #: a node has told of a gang that stands
 _TELLS_S = 3.0
-#: a gang that does not stand after this long, or a third of its time, is asked about
-_ASK_WHY_S = 15.0
 #: nodes tell of themselves once a second, and for 1,000 of them the ResourceManager needs half of one to answer
 _NODES_S = 2.0
 #: what lives of ours; the arbiter looks seldomer than that while all that it asked for is under way
 _APPS_S = 0.5
-#: a stamp is milliseconds: what was written in the one in which it was read is seen by another reading, this much later
-_SETTLED_S = 1.0
-
-
-#: An owner can stop his application master, so that each question takes a whole time-out: for so many times as long
-#: nobody asks for a service again that was not answered for. Once in so many seconds it may be the ResourceManager that
-#: was slow, and is asked again after as long as it took.
-_HUSH, _FORGIVEN_S = 9.0, 600.0
-
-
 #: why an application is in another queue than it was asked for in
 _PUT_THERE = (
     ": the scheduler's placement rules (queue-mappings) or somebody put it there, and the limits there are not counted"
@@ -89,14 +60,6 @@ def _reshapes(record: Record) -> bool:
     """Whether it goes to another shape, or comes to one. (Slices come and go with that.)"""
     moves = record.phase is Phase.FORMING or (record.phase is Phase.LEAVING and record.next is not None)
     return moves and record.runtime == SERVICES
-
-
-def _lost_its_master(seen: Seen, app: App | None) -> bool:
-    """Whether it waits, and had an application before that it could have kept."""
-    record = seen.record
-    waits = record.phase is Phase.IDLE and not record.outcome.ended
-    had = record.granted > 0 and seen.application != ""  # before its first grant there was none of ours
-    return waits and had and app is None and record.runtime == SERVICES
 
 
 def _needs_master(record: Record, has_one: bool) -> bool:
@@ -145,7 +108,6 @@ class Observer:
         self.jobs: dict[JobId, Seen] = {}
         self.nodes: tuple[Node, ...] = ()
         self.due: dict[JobId, Next] = {}
-        self.silent: dict[JobId, float] = {}  #: when a request for this job was not answered in time
         self.token: str | None = None  #: the claim of the arbiter that we serve
         self.untidy = ""  #: why what broken submissions left stays
         self.least_mib = 0  #: YARN gives memory in multiples of this; 0: not known
@@ -161,15 +123,14 @@ class Observer:
         self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._lost: frozenset[str] = frozenset()
-        self._token_life = TokenLife(options, clock)
-        self._hush_s = float("-inf")  #: until when services of which nothing was heard are not asked for
+        self.needs = Needs(options, manager, files, executor, self.limits, clock)
         self._blind, self._back_s = (
             False,
             float("-inf"),
         )  #: the look before came to nothing; when one came through again
 
     def close(self) -> None:
-        self._token_life.close()
+        self.needs.close()
 
     @property
     def ours(self) -> bool:
@@ -270,16 +231,17 @@ class Observer:
         """What each job needs next; complaints. Those of which a daemon said nothing come last, and one that says
         nothing again ends the round for them: a round takes one time-out at most, and nobody else waits for it."""
         notes = []
+        around = self._around()
         for seen in self.by_silence(self.jobs):
             record = seen.record
             if record.released or seen.refused:
                 continue
             app = apps.get((record.runtime, record.owner, record.service))
             try:
-                facts = self.facts(seen, app)
+                facts = self.needs.facts(seen, app, around)
             except Unanswered as error:
                 notes.append(f"{record.job}: {error.text}")
-                self.silent[record.job] = self._clock()
+                self.needs.silent[record.job] = self._clock()
                 break
             except PortError as error:
                 notes.append(f"{record.job}: {error.text}")
@@ -287,11 +249,11 @@ class Observer:
             except Unbelievable as error:
                 notes.append(f"{record.job}: {error}")
                 continue
-            step = self.next(seen, facts)
+            step = self.needs.next(seen, facts)
             if step.record is not record or step.actions or seen.unwritten:
                 self.due[record.job] = Next(record, app, facts, step)
             elif facts.service_read:
-                self.silent.pop(record.job, None)
+                self.needs.silent.pop(record.job, None)
             if seen.shut:
                 notes.append(f"{record.job}: its workers cannot be told to go: {seen.shut}")
             if step.note:
@@ -302,7 +264,7 @@ class Observer:
 
     def by_silence(self, jobs: Collection[JobId]) -> list[Seen]:
         known = [self.jobs[job] for job in jobs if job in self.jobs]
-        return sorted(known, key=lambda each: self.silent.get(each.record.job, 0.0))
+        return sorted(known, key=lambda each: self.needs.silent.get(each.record.job, 0.0))
 
     def find(self, jobs: Collection[JobId]) -> None:
         """One fresh read where any of them was never seen."""
@@ -473,146 +435,8 @@ class Observer:
         return refused + [why for name, (_, why) in self._bad.items() if name in entries]
 
     def facts(self, seen: Seen, app: App | None) -> Facts:
-        """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
-        record = seen.record
-        if seen.unread or self._clock() >= seen.again_s:
-            self._hear(seen)
-        seen.queue = ""
-        if app is not None:
-            seen.application = app.id
-            seen.queue = app.queue
-        runs = app is not None and app.state == "RUNNING"
-        seen.began_s = (seen.began_s or self._clock()) if runs else 0.0
-        life_s = self._token_life.seconds()
-        pinned = bool(record.components) and ANYWHERE not in dict(record.components)
-        harm = self.choice().harm if pinned else ""
-        cheap = Facts(
-            self._clock(),
-            app,
-            None,
-            False,
-            seen.members,
-            seen.acks,
-            self._lost,
-            life_s,
-            unreadable=seen.unheard,
-            harm=harm,
-            hindered=seen.hindered,
-            began_s=max(seen.began_s, self._back_s),
-            partitions=self._executor.by_service.partitions,
-        )
-        if record.phase in _NEEDS_ANOTHER and worn(cheap, RENEW_WHEN_MOVED):
-            why, _ = self.limits.refuses(queue_of(seen.spec, self._options), record.owner)
-            cheap = replace(cheap, closed=why != "")
-        if record.phase is Phase.FORMING:
-            seen.came = arrived(record, app, None, seen.came)
-        if _lost_its_master(seen, app):
-            return self._without_master(seen, cheap)
-        return self._with_service(seen, cheap) if self._worth_reading(seen, cheap) else cheap
+        """What this job's next step depends on. Raises PortError, Unbelievable."""
+        return self.needs.facts(seen, app, self._around())
 
-    def _with_service(self, seen: Seen, cheap: Facts) -> Facts:
-        """The dearest read there is, which its owner can make last as long as nobody answers at all."""
-        record = seen.record
-        app = cheap.app
-        seen.looked_s = self._clock()
-        if app is not None and record.job in self.silent and seen.looked_s < self._hush_s:
-            return replace(cheap, unreadable="its application master did not answer; it is asked again later")
-        try:
-            service = self._executor.read(record)
-        except Unanswered:
-            now_s = self._clock()
-            times = _HUSH if now_s < self._hush_s + _FORGIVEN_S else 1.0
-            self._hush_s = now_s + times * (now_s - seen.looked_s)
-            raise
-        except PortError as error:
-            return replace(cheap, unreadable=error.text)
-        if record.phase is Phase.FORMING and app is not None:
-            seen.came = arrived(record, app, service, seen.came)
-            self._ask_why(seen, app)
-            cheap = replace(cheap, displaced=self._displaced(seen, app))
-        words = self._words(seen, app, service)
-        return replace(cheap, service=service, service_read=True, last_words=words)
-
-    def _displaced(self, seen: Seen, app: App) -> Displaced | None:
-        record = seen.record
-        if not record.each or ANYWHERE in dict(record.components):
-            return None
-        workers = {node: gpus // record.each for node, gpus in record.allocation}
-        hosts = self._executor.hosts(record, app)
-        return displaced(workers, hosts, self._told[2], self.limits.master, self.worker_of(seen.spec))
-
-    def _without_master(self, seen: Seen, facts: Facts) -> Facts:
-        """Of a job that waits, and has an application no more: whether somebody ended that."""
-        words = self._executor.ended_by(seen.application)
-        seen.application = ""
-        return replace(facts, last_words=words)
-
-    def _hear(self, seen: Seen) -> None:
-        """What its workers wrote. The owner of a folder may close it, or fill it until nobody reads through it: that
-        keeps him no GPU longer than silence does. Raises PortError, Unbelievable while that is not over."""
-        seen.unheard = ""
-        try:
-            self._read_words(seen)
-        except (FixConfiguration, Never, Unbelievable) as error:
-            if not out_of_patience(seen.record, self._clock()):
-                raise
-            seen.members = {}
-            seen.acks = {}
-            seen.unheard = str(error)
-
-    def _read_words(self, seen: Seen) -> None:
-        """What they wrote, where that says anything in its phase. Only a reading that came through counts."""
-        record = seen.record
-        now_s = self._clock()
-        leaves = record.phase is Phase.LEAVING
-        seen.acks = self._files.acks(record) if record.phase is Phase.OPEN or leaves else {}
-        seen.members = self._files.members(record) if awaits(record) else {}
-        seen.again_s = now_s + _SETTLED_S if seen.unread else float("inf")
-        seen.unread = False
-
-    def _words(self, seen: Seen, app: App | None, service: Service | None) -> str:
-        """What YARN says of the end of an application that is gone; "" where that is no news."""
-        phase = seen.record.phase
-        if app is not None:
-            return ""
-        if phase in (Phase.OPEN, Phase.LEAVING) and seen.application:
-            return self._executor.last_words(seen.application)
-        failed = phase is Phase.FORMING and (service is None or service.ended)
-        return self._executor.refusal(seen.record, seen.application) if failed else ""
-
-    def _ask_why(self, seen: Seen, app: App) -> None:
-        """What the scheduler says of a gang that is late; it notes nothing before it is asked."""
-        gang_s = self._options.gang_s
-        forming_s = self._clock() - seen.record.since_s
-        if forming_s < min(_ASK_WHY_S, gang_s / 3):
-            seen.withheld = ()
-            return
-        with suppress(PortError):  # words alone: a gang is waited for, or given back, without them as well
-            seen.withheld = self._manager.activities(app.id, 4 * _LOOK_S, seen.record.owner) or seen.withheld
-
-    def _worth_reading(self, seen: Seen, facts: Facts) -> bool:
-        """Whether to ask for the service, the dearest read there is: when the cheap ones say that it has news."""
-        record = seen.record
-        app = facts.app
-        overdue = self._clock() - seen.looked_s > _LOOK_S
-        if record.phase is Phase.FORMING:
-            if app is not None and app.state != "RUNNING":
-                return overdue and self._clock() - record.since_s > self._options.gang_s
-            return overdue or (app is not None and len(seen.members) >= record.size)
-        if record.phase is Phase.LEAVING and record.next is not None:  # containers come and go as they should
-            return app is None or (overdue and self._clock() - record.since_s > _LOOK_S)
-        if record.phase is Phase.CLEARING:
-            return overdue or app is None or workers_of(record, app) == 0
-        if record.phase is Phase.IDLE:
-            useless = record.runtime == SLICES or is_over(record, facts)
-            return app is not None and (workers_of(record, app) > 0 or useless) and overdue
-        return suspicious(record, app, seen.members)
-
-    def next(self, seen: Seen, facts: Facts) -> Step:
-        if seen.unwritten and seen.record.phase is Phase.LEAVING:
-            # Its workers have yet to be told, however long ago it was decided: their time begins when they are.
-            untold = replace(seen.record, stop_s=self._clock())
-            return Step(untold)
-        spec = seen.spec
-        resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
-        return next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)
+    def _around(self) -> Around:
+        return Around(self._lost, self._told[2], self.choice().harm, self._back_s, self.least_mib)

@@ -87,11 +87,11 @@ class Steps:
             due = self._observer.due.pop(job)
             error = silence.tried(partial(self._advance, seen, due))
             if error is None:
-                self._observer.silent.pop(job, None)
+                self._observer.needs.silent.pop(job, None)
                 continue
             errors[job] = error
             if isinstance(error, Unanswered):
-                self._observer.silent[job] = self._clock()
+                self._observer.needs.silent[job] = self._clock()
         if silence.of is None:
             errors |= self._executor.end_strays(self._observer.names(), jobs)
         return errors
@@ -222,7 +222,7 @@ class Steps:
         self._take(seen, due.step, due.facts)
         if due.record.phase is Phase.LEAVING and seen.record.phase is Phase.FORMING:
             facts = self._observer.facts(seen, due.app)
-            self._take(seen, self._observer.next(seen, facts), facts)  # its gang may stand already
+            self._take(seen, self._observer.needs.next(seen, facts), facts)  # its gang may stand already
 
     def _take(self, seen: Seen, step: Step, facts: Facts) -> None:
         record = step.record
