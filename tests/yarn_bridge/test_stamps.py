@@ -149,3 +149,20 @@ def test_the_adapter_tells_of_workers_and_not_of_itself(site: Site, monkeypatch:
     assert site.look().state.value == "completed"
     site.calls.clear()
     assert (noticed(), site.calls) == (ended, {})
+
+
+def test_another_reason_is_written_over_the_last_one(site: Site) -> None:
+    """Nobody reads a job's folder again because of it, and it is written anew where somebody took it away."""
+    at, folder = "/hdfs/jobs/job/reason", "/hdfs/jobs/job"
+    site.port.submit("job", SPEC)
+    site.port.set_reason("job", "needs 2 GPUs; 1 is free")
+    stamp = site.hdfs.times[folder]
+    site.port.set_reason("job", "keeps its 2 GPUs")
+    assert (site.hdfs.files[at], site.hdfs.times[folder]) == (b"keeps its 2 GPUs\n", stamp)
+    del site.hdfs.files[at]
+    site.port.set_reason("job", "has no work left")
+    assert site.hdfs.files[at] == b"has no work left\n"
+    site.hdfs.files[at] = b"what another arbiter said, at length"
+    site.port.claim("me")
+    site.port.set_reason("job", "keeps its 2 GPUs")
+    assert site.hdfs.times[folder] > stamp, "of what others wrote nobody knows how long it is"

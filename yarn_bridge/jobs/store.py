@@ -73,6 +73,7 @@ class JobFiles:
         self._newest = Newest(hdfs)
         self.stamps = Stamps(self.entries)
         self._gates: dict[JobId, bytes] = {}  #: as written last, by us
+        self._reasoned: set[JobId] = set()  #: whose reason fits one attribute, as written last by us
         self._trusted = False
 
     def folder(self, job: JobId) -> str:
@@ -145,6 +146,7 @@ class JobFiles:
 
     def write_claim(self, token: str) -> None:
         self._gates.clear()  # somebody else may have written them meanwhile
+        self._reasoned.clear()
         with self.stamps.writing(f".{CLAIM}"):
             self._hdfs.keep_document(f"{self.jobs}/.{CLAIM}", token.encode() + b"\n", self.jobs)
 
@@ -294,9 +296,17 @@ class JobFiles:
         return bool(before["state"] != now["state"] or before["epoch"] != now["epoch"])
 
     def reason(self, record: Record, text: str) -> None:
+        """Written over where there is one of ours: one request for three, and no stamp that has its folder read."""
         folder = self.folder(record.job)
+        path, data = f"{folder}/reason", text.encode() + b"\n"
+        own = self._hdfs.as_user(record.owner)
+        if record.job in self._reasoned and own.overwrite_document(path, data):
+            return
+        self._reasoned.discard(record.job)
         with self.stamps.writing(record.job):
-            self._hdfs.as_user(record.owner).keep_document(f"{folder}/reason", text.encode() + b"\n", folder)
+            own.keep_document(path, data, folder)
+        if own.fits_one(data):
+            self._reasoned.add(record.job)
 
     def look(self, owner: str, path: str) -> Status | None:
         """A file of the owner's that is not ours."""
