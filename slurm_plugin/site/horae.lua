@@ -19,6 +19,8 @@ local PARKED_S = 366 * 24 * 3600
 -- An owner's own start time: so far ahead that the arbiter holds the job before it comes, and not so far that it is
 -- taken for ours.
 local SOONEST_S, LATEST_S = 600, 170 * 24 * 3600
+-- "now" is a login node's, whose clock may be ahead of ours
+local AT_ONCE_S = 10
 
 M.config = {
   partitions = {},        -- name -> true
@@ -427,7 +429,7 @@ local function wrong_time(begin_time, tag)
   local ahead = begin_time - os.time()
   if ahead > LATEST_S then return "given a start time more than 170 days ahead" end
   if ahead >= SOONEST_S then return nil end
-  if ahead > 0 then return "given a start time less than 10 minutes ahead" end
+  if ahead > AT_ONCE_S then return "given a start time less than 10 minutes ahead" end
   if (tonumber(string.match(tag, ",begin=(%d+)")) or 0) > os.time() then return "started before its --begin" end
   return nil
 end
@@ -469,7 +471,7 @@ local function modify(jd, record, uid)
   local where = given(jd.req_nodes) or given(jd.features) or given(jd.exc_nodes)
   if (size and not runs) or (where and not shaped) or (given(jd.reservation) and not own) then change = "reshaped" end
   if not change then
-    local now = timed and jd.begin_time <= os.time() and not string.find(tag, ",held=1")
+    local now = timed and jd.begin_time <= os.time() + AT_ONCE_S and not string.find(tag, ",held=1")
     if now then jd.begin_time = os.time() + PARKED_S end -- at once is when its turn comes
     return slurm.SUCCESS
   end

@@ -16,14 +16,15 @@ program really did:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
-from horae.port import ClusterPort, JobId, ObservedJob
+from horae.port import Batching, ClusterPort, JobId, ObservedJob, PortError
 from horae.spec import JobSpec
-from policy.model import Seconds
+from policy.model import Allocation, Seconds
 
 #: Exit code of a `FAILS` job.
 FAILURE_CODE = 7
@@ -116,3 +117,27 @@ def held_by_node(jobs: Sequence[ObservedJob]) -> Mapping[str, int]:
         for node, gpus in job.allocation.items():
             held[node] = held.get(node, 0) + gpus
     return held
+
+
+def start_many(port: ClusterPort, starts: Sequence[tuple[JobId, Allocation, int]]) -> Mapping[JobId, PortError]:
+    """By one call where the port can; what failed."""
+    if isinstance(port, Batching):
+        return port.start_many(starts)
+    return _failed({job: partial(port.start, job, where, epoch) for job, where, epoch in starts})
+
+
+def stop_many(port: ClusterPort, stops: Sequence[tuple[JobId, Seconds]]) -> Mapping[JobId, PortError]:
+    """As `start_many`."""
+    if isinstance(port, Batching):
+        return port.stop_many(stops)
+    return _failed({job: partial(port.checkpoint_and_stop, job, grace_s) for job, grace_s in stops})
+
+
+def _failed(asked: Mapping[JobId, Callable[[], None]]) -> dict[JobId, PortError]:
+    failed = {}
+    for job, ask in asked.items():
+        try:
+            ask()
+        except PortError as error:
+            failed[job] = error
+    return failed

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from horae.port import Batching, BlockKind, JobState, Never, ObservedJob, PortError, TryLater
+from horae.port import BlockKind, JobState, Never, ObservedJob, PortError, TryLater
 from policy.model import Health, Pinning
 from tests.contract.driver import Driver
-from tests.contract.harness import FAILURE_CODE, Behaviour, held_by_node
+from tests.contract.harness import FAILURE_CODE, Behaviour, held_by_node, start_many, stop_many
 
 __all__: list[str] = []
 
@@ -629,16 +629,16 @@ def test_reshape_is_in_place_or_refused(cluster: Driver) -> None:
 
 
 @contract
-def test_many_are_started_and_stopped_by_one_call_and_each_has_its_own_answer(cluster: Driver) -> None:
-    port, jobs = cluster.port, [cluster.submit(f"many-{number}") for number in range(3)]
-    assert isinstance(port, Batching)
+def test_many_are_started_and_stopped_and_each_has_its_own_answer(cluster: Driver) -> None:
+    """By one call where the port is `Batching`, else one after the other."""
+    port, jobs = cluster.port, [cluster.submit(f"many-{number}") for number in range(2)]
 
     def start(epoch: int) -> None:
         left = set(jobs)
 
         def asked() -> bool:
             where = cluster.one()
-            failed = port.start_many([*((job, where, epoch) for job in sorted(left)), ("77.none", {}, 1)])
+            failed = start_many(port, [*((job, where, epoch) for job in sorted(left)), ("77.none", {}, 1)])
             assert isinstance(failed["77.none"], Never | TryLater)
             assert all(isinstance(failed[job], TryLater) for job in left & failed.keys())
             for job in left - failed.keys():
@@ -653,10 +653,10 @@ def test_many_are_started_and_stopped_by_one_call_and_each_has_its_own_answer(cl
 
     start(1)
     where = cluster.one()
-    assert port.start_many([(job, where, 1) for job in jobs]) == {}
-    assert [len(cluster.starts(job)) for job in jobs] == [1, 1, 1]
-    assert set(port.stop_many([*((job, 60.0) for job in jobs), ("77.none", 60.0)])) == {"77.none"}
+    assert start_many(port, [(job, where, 1) for job in jobs]) == {}
+    assert [len(cluster.starts(job)) for job in jobs] == [1, 1]
+    assert set(stop_many(port, [*((job, 60.0) for job in jobs), ("77.none", 60.0)])) == {"77.none"}
     for job in jobs:
         assert cluster.wait(job, JobState.STOPPED).checkpoint is not None
     start(2)
-    assert [len(cluster.starts(job)) for job in jobs] == [2, 2, 2]
+    assert [len(cluster.starts(job)) for job in jobs] == [2, 2]

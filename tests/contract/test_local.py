@@ -18,8 +18,6 @@ from tests.contract.harness import Behaviour
 from tests.contract.suite import *  # noqa: F403
 from tests.contract.waiting import BUSY
 
-del test_many_are_started_and_stopped_by_one_call_and_each_has_its_own_answer  # noqa: F821 - each by itself here
-
 _TRAINER = Path(__file__).with_name("trainer.py")
 _ROOT = Path(__file__).parents[2]
 
