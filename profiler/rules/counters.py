@@ -64,6 +64,33 @@ class Beside:
         return cls(keys, "part" in what and "loss" not in what, any(key.endswith("loss") for key in keys))
 
 
+#: Names of the loss of a policy,
+_OF_POLICY = frozenset(
+    (
+        "policy_loss",
+        "policy loss",
+        "pol_loss",
+        "pi_loss",
+    )
+)
+#: and of a value function.
+_OF_VALUE = frozenset(
+    (
+        "value_loss",
+        "value loss",
+        "v_loss",
+        "vf_loss",
+    )
+)
+
+
+def is_of_value(name: str, names: frozenset[str]) -> bool:
+    """Whether `val_loss` is the loss of a value function: beside a policy's, where no other name is of one."""
+    if name not in ("val_loss", "val loss"):
+        return False
+    return not names.isdisjoint(_OF_POLICY) and names.isdisjoint(_OF_VALUE)
+
+
 @dataclass(frozen=True, slots=True)
 class Mend:
     test: Callable[[Mark, Beside], object]
@@ -126,6 +153,18 @@ MENDS = (
         "skip",
         "beside the times of both passes, it is the time of the iterator of the data",
         "1epoch iter 30 loss=2.31 iter_time=0.001 forward_time=0.13 backward_time=0.11",
+    ),
+    Mend(
+        lambda m, by: is_of_value(m.key.lower(), by.keys),
+        "skip",
+        "beside the loss of a policy, val is short for value",
+        "iter 3 loss 6.16 pol_loss 2.12 val_loss 0.89",
+    ),
+    Mend(
+        lambda m, by: m.key.lower() == "btime" and m.kind == DEC,
+        "step_time",
+        "the time of a batch",
+        "Iter 50 d_real: 0.06, btime: 0.38 s",
     ),
     Mend(
         lambda m, by: m.key.lower() == "bt",

@@ -193,6 +193,7 @@ class _Walk:
         phrase = _AT.match(key)
         if phrase is not None:
             return phrase.group(1)
+        key = key.removeprefix("and ")
         return "" if " " in key else self.pending
 
     def _placed(self, mark: Mark, left: str, right: str) -> bool:

@@ -292,6 +292,10 @@ def _columns(names: list[str]) -> tuple[Meaning | None, ...]:
             columns[i] = Meaning("part")
     if any(c is not None and c.what == "part" for c in columns) and "total" in lower:
         columns[lower.index("total")] = Meaning("loss")
+    told = frozenset(lower)
+    for i, name in enumerate(lower):
+        if counters.is_of_value(name, told):
+            columns[i] = None
     return _with_errors(columns, lower)
 
 

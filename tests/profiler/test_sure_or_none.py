@@ -564,3 +564,32 @@ def test_a_curve_of_two_columns_that_begins_again_is_of_two_trainings() -> None:
 def test_the_loss_of_an_autoencoder_is_the_whole_of_reconstruction_and_divergence() -> None:
     lines = [f"ITER {500 * k}. loss_vae: {falling(k):.4f}; loss_recon: 0.{40 - k}; loss_kl: 29{k}.5" for k in range(9)]
     assert alone(lines)["loss"]["last"] == [4000, round(falling(8), 4)]
+
+
+def test_steps_of_accumulation_are_no_accuracy() -> None:
+    steps = [f"step:{k}/900 train_loss:{falling(k):.4f} step_avg:51.5ms" for k in range(1, 9)]
+    assert alone(["  --train_steps = 900", "  --grad_acc_steps = 4", *steps])["accuracy"] is None
+
+
+def test_beside_the_loss_of_a_policy_val_is_short_for_value() -> None:
+    rows = [f"{k},{falling(k) + 1:.4f},{falling(k):.4f},{falling(k) / 4:.4f}" for k in range(1, 9)]
+    run = alone(["iter,loss,pol_loss,val_loss", *rows])
+    assert run["validation"] is None
+    assert run["loss"]["last"] == [8, round(falling(8) + 1, 4)]
+    held = alone(["iter,loss,policy_loss,value_loss,val_loss", *(f"{row},0.9{k}" for k, row in enumerate(rows))])
+    assert held["validation"]["loss"]["last"] == [8, 0.97]
+    lines = [f"iter {k} loss {falling(k) + 1:.4f} pol_loss {falling(k):.4f} val_loss 0.8{k}" for k in range(1, 9)]
+    assert alone(lines)["validation"] is None
+
+
+def test_a_loss_at_two_counters_is_told_behind_the_second() -> None:
+    lines = [f"Loss at epoch {e} and iteration {400 * k} is {falling(3 * e + k)}" for e in range(4) for k in range(3)]
+    run = alone(lines)
+    assert run["iterations"]["last"] == 800
+    assert run["loss"]["n"] == 12
+    assert run["loss"]["last"][1] == pytest.approx(falling(11))
+
+
+def test_the_time_of_a_batch_in_short() -> None:
+    lines = [f"(Iter {20 * k}) d_real: {falling(k):.4f}, d_fake: 0.1{k}, btime: 0.{510 + k} s" for k in range(1, 9)]
+    assert alone(lines)["iteration_time"]["median"] == pytest.approx(0.5145)

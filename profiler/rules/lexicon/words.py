@@ -41,6 +41,12 @@ _NOT_TIME = words_for("not_time")
 _DONE = words_for("done")
 _TIME = words_for("time")
 _ELAPSED = words_for("elapsed")
+_ACCUMULATION = (
+    ["grad", "acc", "steps"],
+    ["grad", "acc", "step"],
+    ["gradient", "acc", "steps"],
+    ["grad", "acc"],
+)
 _OF_SCHEDULE = frozenset(
     (
         "decay",
@@ -279,6 +285,11 @@ SENSES = (
     ),
     Sense(  # of a GAN's generator and discriminator
         lambda k: k.plain in (["err", "g"], ["err", "d"]), lambda k: Meaning("part", name=k.key), "err_D"
+    ),
+    Sense(  # acc is short for accumulation
+        lambda k: k.plain in _ACCUMULATION,
+        lambda k: Meaning("accumulation"),
+        "grad_acc_steps",
     ),
     Sense(
         lambda k: (
