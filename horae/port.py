@@ -341,6 +341,12 @@ class Batching(Protocol):
         ...
 
 
+def raise_any(errors: Mapping[JobId, PortError]) -> None:
+    """For a verb of one job that is made of the one for many: raises what failed."""
+    for error in errors.values():
+        raise error
+
+
 @runtime_checkable
 class HandingIn(Protocol):
     """A port that takes many new jobs at once."""

@@ -23,6 +23,7 @@ from horae.port import (
     Never,
     Observation,
     PortError,
+    raise_any,
 )  # fmt: skip
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable, printable
@@ -225,7 +226,7 @@ class SlurmCluster:
     at_once = 64
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
-        _raise(self.start_many([(job, allocation, epoch)]))
+        raise_any(self.start_many([(job, allocation, epoch)]))
 
     def start_many(self, starts: Sequence[tuple[JobId, Allocation, int]]) -> dict[JobId, PortError]:
         with self._lock:
@@ -237,7 +238,7 @@ class SlurmCluster:
         raise Never("Slurm cannot change a running job's GPUs; stop it and start it in the new shape")
 
     def checkpoint_and_stop(self, job: JobId, grace_s: float) -> None:
-        _raise(self.stop_many([(job, grace_s)]))
+        raise_any(self.stop_many([(job, grace_s)]))
 
     def stop_many(self, stops: Sequence[tuple[JobId, float]]) -> dict[JobId, PortError]:
         with self._lock:
@@ -269,7 +270,7 @@ class SlurmCluster:
         return errors | {port_id(row): error for (row, _), error in failed if error is not None}
 
     def cancel(self, job: JobId) -> None:
-        _raise(self.cancel_many([job]))
+        raise_any(self.cancel_many([job]))
 
     def cancel_many(self, jobs: Sequence[JobId]) -> dict[JobId, PortError]:
         with self._lock:
@@ -289,7 +290,7 @@ class SlurmCluster:
             return errors | failed
 
     def release(self, job: JobId) -> None:
-        _raise(self.release_many([job]))
+        raise_any(self.release_many([job]))
 
     def release_many(self, jobs: Sequence[JobId]) -> dict[JobId, PortError]:
         with self._lock:
@@ -307,7 +308,7 @@ class SlurmCluster:
         with self._lock:
             errors = self._hand_back(self._observer.unoffered)
             self._observer.unoffered = {job: row for job, row in self._observer.unoffered.items() if job in errors}
-            _raise(errors)
+            raise_any(errors)
 
     def _let_moved_go(self, wanted: Collection[JobId]) -> dict[JobId, PortError]:
         """Whom an administrator took to a partition that is not ours waits there for Slurm alone, and who fits nowhere
@@ -402,11 +403,6 @@ class SlurmCluster:
         if facts.private & {"jobs", "nodes"}:
             notes.append("PrivateData hides jobs or nodes from all but Operators")
         return notes
-
-
-def _raise(errors: Mapping[JobId, PortError]) -> None:
-    for error in errors.values():
-        raise error
 
 
 def connect(options: Mapping[str, Any]) -> SlurmCluster:

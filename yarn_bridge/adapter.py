@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from horae.port import (
     Observation,
     PortError,
     TryLater,
+    raise_any,
 )  # fmt: skip
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
@@ -345,8 +346,3 @@ class YarnCluster:
         self._executor.close()
         self._observer.close()
         self.manager.close()
-
-
-def raise_any(errors: Mapping[JobId, PortError]) -> None:
-    for error in errors.values():
-        raise error
