@@ -8,13 +8,15 @@ plain processes does without it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from horae import extras
 from policy.model import BadInput
 
 LABEL = "horae.lab"
+STARTING = "/run/horae-dockerd.lock"  #: held by whoever starts dockerd; a folder where only root writes
 Say = Callable[[str], None]
 
 
@@ -49,17 +52,39 @@ def engine(say: Say) -> Any:
         raise BadInput(
             "no Docker engine answers", remedy="start Docker (Debian: apt install docker.io), or --engine process"
         )
+    with _alone():
+        try:
+            return _answering()  # whoever had the lock before has started it
+        except _Silent:
+            return _started(say)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Nobody else starts a dockerd meanwhile. Of two that start at once each may miss the other's pid file; then the
+    second takes the first one's socket away and dies for want of its containerd, and no engine answers any more."""
+    lock = os.open(STARTING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _started(say: Say) -> Any:
     handle, log = tempfile.mkstemp(prefix="horae-dockerd-", suffix=".log")  # new: nobody's link, nor anybody's file
     say(f"no Docker engine answers: starting dockerd (log: {log})")
     with os.fdopen(handle, "ab") as output:
         subprocess.Popen(["dockerd"], stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
+    refusal = ""
     for _ in range(300):
         time.sleep(0.2)
         try:
             return _answering()
         except _Silent as error:
             refusal = str(error)
-    raise BadInput(f"dockerd does not start: {refusal}", remedy=f"read {log}")
+    last = _last_line(Path(log).read_text(errors="replace"))
+    raise BadInput(f"dockerd does not start: {refusal}; its last words: {last}", remedy=f"read {log}")
 
 
 def answers() -> bool:
