@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Generator
 from typing import Any
@@ -68,7 +69,12 @@ def logging_as_at_first() -> Generator[None, None, None]:
 
 def soaking(config: pytest.Config) -> bool:
     """Whether soak tests are asked for."""
-    return "soak" in (config.getoption("-m") or "")
+    return names_soak(config.getoption("-m") or "")
+
+
+def names_soak(marks: str) -> bool:
+    """Whether an expression for -m asks for them: `make test` says `not soak`."""
+    return re.search(r"(?<!\bnot )\bsoak\b", marks) is not None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import names_soak
 from tests.run import TREE, marked
 
 
@@ -40,3 +42,15 @@ def test_a_test_that_is_marked_from_elsewhere_stops_the_run(tmp_path: Path, mark
     )  # fmt: skip
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
     assert "test_some.py: mark its tests in the module itself" in done.stderr
+
+
+@pytest.mark.parametrize("marks", ["soak", "real and soak", "(real or root) and soak"])
+def test_long_forms_run_where_soak_is_asked_for(marks: str) -> None:
+    assert names_soak(marks)
+
+
+def test_make_test_runs_no_long_form() -> None:
+    said = [TREE / "tests/run.py", TREE / "Makefile"]
+    marks = {marks for path in said for marks in re.findall(r"""["']([^"']*\bnot soak\b[^"']*)["']""", path.read_text())}
+    assert len(marks) >= 4
+    assert not any(map(names_soak, ["", "real", *marks]))
