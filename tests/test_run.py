@@ -51,6 +51,8 @@ def test_long_forms_run_where_soak_is_asked_for(marks: str) -> None:
 
 def test_make_test_runs_no_long_form() -> None:
     said = [TREE / "tests/run.py", TREE / "Makefile"]
-    marks = {marks for path in said for marks in re.findall(r"""["']([^"']*\bnot soak\b[^"']*)["']""", path.read_text())}
+    marks = {
+        marks for path in said for marks in re.findall(r"""["']([^"']*\bnot soak\b[^"']*)["']""", path.read_text())
+    }
     assert len(marks) >= 4
     assert not any(map(names_soak, ["", "real", *marks]))
