@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,9 @@ class Swing:
     what it gave was on record."""
 
     job: str
-    excused: bool  #: something was new: of another picture another answer; or nothing was done about it meanwhile
+    #: something was new: of another picture another answer; or nothing was done about it meanwhile; or a lease ended,
+    #: anybody's: GPUs won at several times come up at several times too
+    excused: bool
     after_s: Seconds
     shapes: tuple[Allocation, Allocation, Allocation]
 
@@ -69,6 +71,7 @@ def read(
     """`types`, `capacity`: of the pool's nodes. `quantum_s`: the policy's, within which nothing may swing."""
     ledger, tenants = Ledger(), dict[str, Tenant]()
     shapes: dict[str, list[_Target]] = {}  #: by job
+    leases = set[Seconds]()  #: when each one ends
     deeds = Counter[str]()  #: starts and stops that were asked for, by job
     postponed, failed = Counter[str](), Counter[str]()
     resizes, news, gained, better = 0, 0, 0.0, 0.0
@@ -84,6 +87,8 @@ def read(
             better = _better(ledger, event.data.get("targets", {}), types, capacity)
             if "fallback" in event.data:
                 failed[str(event.data["fallback"])] += 1
+            for nodes in event.data.get("leases", {}).values():
+                leases.update(end_s for ends in nodes.values() for end_s in ends)
             for job, target in event.data.get("targets", {}).items():
                 shapes.setdefault(job, []).append(_Target(event.at_s, news, deeds[job], target))
         elif event.kind is Kind.GUARDED and event.data["guard"] is not None:
@@ -96,7 +101,7 @@ def read(
         tenants.setdefault(record.tenant, Tenant()).received += sum(record.attained.values())
     jobs = ledger.jobs.values()
     first_s = min(r.submitted_s for r in jobs)
-    returned = [swing for job, known in sorted(shapes.items()) for swing in _swings(job, known, quantum_s)]
+    returned = [swing for job, known in sorted(shapes.items()) for swing in _swings(job, known, leases, quantum_s)]
     return Daybook(
         length_s=max(r.ended_s or r.submitted_s for r in jobs) - first_s,
         tenants=tenants,
@@ -178,11 +183,12 @@ class _Target:
     shape: Allocation
 
 
-def _swings(job: str, known: Sequence[_Target], quantum_s: Seconds) -> list[Swing]:
+def _swings(job: str, known: Sequence[_Target], leases: Set[Seconds], quantum_s: Seconds) -> list[Swing]:
     found = []
     for first, left, back in zip(known, known[1:], known[2:], strict=False):
         if first.shape == back.shape and back.at_s - left.at_s < quantum_s / 2:
             excused = left.news != back.news or left.deeds == back.deeds
+            excused |= any(left.at_s < end_s <= back.at_s for end_s in leases)
             found.append(Swing(job, excused, back.at_s - left.at_s, (first.shape, left.shape, back.shape)))
     return found
 
