@@ -1,14 +1,19 @@
-"""`scontrol show assoc_mgr flags=qos,assoc` -> limits on GPUs, CPUs and jobs, what is used of each; licences. Pure."""
+"""`scontrol show assoc_mgr flags=qos,assoc` -> limits on GPUs, jobs and what goes with GPUs, what is used of each;
+licences. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+
+from policy.model import EMPTY
 
 _WORD = re.compile(r"(\w+)=(\S*)")
 _OF = re.compile(r"([0-9]{1,12}|N)\(([0-9]{1,12})\)")
-_TRES = re.compile(r"(?:^|,)(gres/gpu|cpu)=([0-9]{1,9}|N)(?:\(([0-9]{1,9})\))?(?=,|$)")
+#: What a job has the more of the more GPUs it has: CPUs, MiB of memory, GPUs, and GPUs of one type.
+_TRES = re.compile(r"(?:^|,)(cpu|mem|gres/gpu(?::[\w.-]{1,64})?)=([0-9]{1,15}|N)(?:\(([0-9]{1,15})\))?(?=,|$)")
+_GPUS = "gres/gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +26,21 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """GPUs, running jobs, and their CPUs, of whoever it binds; minutes of GPUs."""
+    """GPUs, running jobs, and what goes with their GPUs, of whoever it binds; minutes of GPUs."""
 
     gpus: Bound = Bound()
     jobs: Bound = Bound()
-    cpus: Bound = Bound()
+    beside: Mapping[str, Bound] = field(default_factory=lambda: EMPTY)  #: by TRES, where there is a limit
     minutes: Bound = Bound()  #: that have been used up
     ahead: Bound = Bound()  #: that running jobs may use yet, by their time limits
 
     @property
     def binds(self) -> bool:
-        bounds = (self.gpus, self.jobs, self.cpus, self.minutes, self.ahead)
-        return any(bound.most is not None for bound in bounds)
+        return any(bound.most is not None for bound in self.each().values())
+
+    def each(self) -> dict[str, Bound]:
+        """All bounds by a name of each."""
+        return {"gpus": self.gpus, "jobs": self.jobs, "minutes": self.minutes, "ahead": self.ahead, **self.beside}
 
     def minutes_left(self, safe: bool) -> int | None:
         """GPU minutes that a start may ask for, by its time limit; None: any. `safe`: whether it must be able to use
@@ -163,18 +171,18 @@ def _each(words: dict[str, str], whose: str) -> Limited:
 
 def _limited(words: dict[str, str], tres: str, jobs: str = "", minutes: str = "", ahead: str = "") -> Limited:
     """By the names of what limits each."""
+    told = _tres(words.get(tres, ""))
     return Limited(
-        _tres(words.get(tres, ""), "gres/gpu"),
+        told.pop(_GPUS, Bound()),
         _count(words.get(jobs, "")),
-        _tres(words.get(tres, ""), "cpu"),
-        _tres(words.get(minutes, ""), "gres/gpu"),
-        _tres(words.get(ahead, ""), "gres/gpu"),
+        {name: bound for name, bound in told.items() if bound.most is not None},
+        _tres(words.get(minutes, "")).get(_GPUS, Bound()),
+        _tres(words.get(ahead, "")).get(_GPUS, Bound()),
     )
 
 
-def _tres(text: str, name: str) -> Bound:
-    told = {of: Bound(_most(most), int(used or 0)) for of, most, used in _TRES.findall(text)}
-    return told.get(name, Bound())
+def _tres(text: str) -> dict[str, Bound]:
+    return {name: Bound(_most(most), int(used or 0)) for name, most, used in _TRES.findall(text)}
 
 
 def _count(text: str) -> Bound:

@@ -1,15 +1,16 @@
 """Whom the site's limits bind: each job's QOS (its partition's first), its association and the accounts above it.
 
 Slurm looks at the QOS before the association: a limit that a QOS sets takes the place of the association's own. One
-on CPUs lets no more GPUs be held than go with so many, by the job that needs the fewest for each: Slurm does the rest.
-So does one on minutes, by the shortest time limit of those that may be started.
+on CPUs or memory lets no more GPUs be held than go with so much, by the job that needs the least for each: Slurm does
+the rest. So does one on minutes, by the shortest time limit of those that may be started. One on GPUs of a type binds
+who asked for that type; who did not uses of it what he was given.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from horae.port import JobId, ObservedJob
@@ -21,7 +22,9 @@ from slurm_plugin.records import Facts, JobRow
 _DEEPEST = 64  #: accounts above each other
 _FREE = Bound()
 _NONE = Limited()
-_WHAT = ("gpus", "jobs", "cpus", "minutes", "ahead")
+_CPUS, _MEMORY, _OF_TYPE = "cpu", "mem", "gres/gpu:"
+_MIB = 1 << 20
+_LITTLE = 0.01  #: of anything, at least, is with a GPU that has any
 
 
 class _Used(NamedTuple):
@@ -29,7 +32,11 @@ class _Used(NamedTuple):
 
     gpus: int
     jobs: int
-    cpus: int
+    beside: Mapping[str, int]
+
+    def least(self, other: _Used) -> _Used:
+        beside = {tres: min(used, other.beside.get(tres, used)) for tres, used in self.beside.items()}
+        return _Used(min(self.gpus, other.gpus), min(self.jobs, other.jobs), beside)
 
 
 @dataclass(slots=True)
@@ -52,7 +59,7 @@ class Quotas:
         self._site, self._fresh = site, True
 
     def look(self, jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow], facts: Facts) -> tuple[Quota, ...]:
-        """Of the jobs that are shown; GPUs, jobs and CPUs less what those that are not use."""
+        """Of the jobs that are shown; GPUs, jobs and what goes with them less what those that are not use."""
         found: defaultdict[str, _Found] = defaultdict(_Found)
         for name, job in jobs.items():
             row = rows.get(name)
@@ -65,7 +72,7 @@ class Quotas:
         others = {name: _used_by_others(entry, jobs, rows) for name, entry in found.items()}
         if self._fresh:
             before, self._others, self._fresh = self._others, others, False
-            self._taken = {name: _Used(*map(min, now, before.get(name, now))) for name, now in others.items()}
+            self._taken = {name: now.least(before.get(name, now)) for name, now in others.items()}
         return tuple(
             quota
             for name, entry in sorted(found.items())
@@ -190,24 +197,28 @@ def _set(qos: QosLimits, row: JobRow) -> set[tuple[str, str]]:
     return {
         (kind, what)
         for kind, limited in _kinds(qos, row).items()
-        for what in _WHAT
-        if getattr(limited, what).most is not None
+        for what, bound in limited.each().items()
+        if bound.most is not None
     }
 
 
 def _unless(limited: Limited, kind: str, before: Collection[tuple[str, str]]) -> Limited:
     """Without what another limits before it."""
-    return replace(limited, **{what: _FREE for what in _WHAT if (kind, what) in before})
+    left = {what: bound for what, bound in limited.each().items() if (kind, what) not in before}
+    own = {what: left.pop(what, _FREE) for what in ("gpus", "jobs", "minutes", "ahead")}
+    return Limited(beside=left, **own)
 
 
 def _of_one(limits: Iterable[Limited], job: ObservedJob, row: JobRow) -> list[Gpus]:
-    """GPUs that one job may hold: by the first that limits them, its CPUs, and the minutes of a start."""
+    """GPUs that one job may hold: by the first that limits them, what goes with them, and the minutes of a start."""
     found: dict[str, int] = {}
     for limited in limits:
         if limited.gpus.most is not None:
             found.setdefault("gpus", limited.gpus.most)
-        if limited.cpus.most is not None:
-            found.setdefault("cpus", int(limited.cpus.most / _cpus_per_gpu(job, row)))
+        for tres, bound in limited.beside.items():
+            each = _with_a_gpu(tres, job, row)
+            if bound.most is not None and each:
+                found.setdefault(tres, int(bound.most / each))
         if limited.minutes.most is not None:
             found.setdefault("minutes", int(limited.minutes.most / _limit_min(job)))
     return list(found.values())
@@ -238,40 +249,67 @@ def _told(
     rows: Mapping[JobId, JobRow],
     safe: bool,
 ) -> Iterable[Quota]:
-    """One limit as those on GPUs and jobs that it comes to. For CPUs and minutes nobody gives up what he holds."""
+    """One limit as those on GPUs and jobs that it comes to. But for one on GPUs nobody gives up what he holds."""
     whom, limited = tuple(entry.whom), entry.limited
     held = sum(sum(jobs[job].allocation.values()) for job in whom)
     gpus = _less(limited.gpus, taken.gpus)
     count = _less(limited.jobs, taken.jobs)
     if gpus is not None or count is not None:
         yield Quota(name, whom, gpus, count)
-    cpus = _less(limited.cpus, taken.cpus)
-    if cpus is not None:
-        each = min(_cpus_per_gpu(jobs[job], rows[job]) for job in whom)
-        yield Quota(f"CPUs of {name}", whom, max(int(cpus / each), held))
+    for tres, bound in limited.beside.items():
+        each = {job: takes for job in whom if (takes := _with_a_gpu(tres, jobs[job], rows[job]))}
+        left = _less(bound, taken.beside.get(tres, 0))
+        if left is not None and each:
+            theirs = sum(sum(jobs[job].allocation.values()) for job in each)
+            yield Quota(f"{_called(tres)} of {name}", tuple(each), max(int(left / min(each.values())), theirs))
     minutes = limited.minutes_left(safe)
     limits = [_limit_min(jobs[job]) for job in whom if _may_start(jobs[job])]
     if minutes is not None and limits:
         yield Quota(f"GPU minutes of {name}", whom, held + int(minutes / min(limits)))
 
 
-def _cpus_per_gpu(job: ObservedJob, row: JobRow) -> float:
-    """What each GPU of it takes of a limit on CPUs."""
-    least = job.spec.gpus.min if job.spec is not None else 1
-    said = job.spec.cpus_per_gpu if job.spec is not None else None
-    return max(said or row.num_cpus / max(least, 1), 0.01)
+def _called(tres: str) -> str:
+    kind = tres.removeprefix(_OF_TYPE)
+    return {_CPUS: "CPUs", _MEMORY: "memory"}.get(tres, f"{kind} GPUs")
+
+
+def _with_a_gpu(tres: str, job: ObservedJob, row: JobRow) -> float:
+    """What each GPU of it takes of a limit: CPUs, MiB, or one of a type; 0 where that is not known, or nothing."""
+    spec = job.spec
+    if tres == _CPUS:
+        least = spec.gpus.min if spec is not None else 1
+        said = spec.cpus_per_gpu if spec is not None else None
+        return max(said or row.num_cpus / max(least, 1), _LITTLE)
+    if spec is None:
+        return 0.0
+    if tres == _MEMORY:
+        own = spec.shape.memory_per_node if spec.shape is not None else None
+        whole = own * max(row.num_nodes, 1) / spec.gpus.min if own else spec.memory_per_gpu
+        return (whole or 0) / _MIB
+    return float(spec.gpu_types == (tres.removeprefix(_OF_TYPE),))
+
+
+def _has(tres: str, row: JobRow, gpus: Gpus, asked: float) -> int:
+    """What one that holds GPUs uses of a limit."""
+    if tres == _CPUS:
+        return row.num_cpus
+    if tres == _MEMORY:
+        return (row.alloc_memory or 0) // _MIB
+    return gpus if asked else 0
 
 
 def _used_by_others(entry: _Found, jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow]) -> _Used:
     """Of what is used of a limit, what the jobs that are shown do not."""
-    counted = [name for name in entry.whom if _counted(rows[name])]
-    held = [sum(jobs[name].allocation.values()) for name in counted]
-    cpus = sum(rows[name].num_cpus for name in counted)
+    held = {name: sum(jobs[name].allocation.values()) for name in entry.whom if _counted(rows[name])}
     limited = entry.limited
+    beside = {}
+    for tres, bound in limited.beside.items():
+        ours = [_has(tres, rows[name], gpus, _with_a_gpu(tres, jobs[name], rows[name])) for name, gpus in held.items()]
+        beside[tres] = max(bound.used - sum(ours), 0)
     return _Used(
-        max(limited.gpus.used - sum(held), 0),
-        max(limited.jobs.used - sum(map(bool, held)), 0),
-        max(limited.cpus.used - cpus, 0),
+        max(limited.gpus.used - sum(held.values()), 0),
+        max(limited.jobs.used - sum(map(bool, held.values())), 0),
+        beside,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
-from policy.model import GpuRange, Quota
+from policy.model import GpuRange, Quota, Shape
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.command_reading import partition_qos
@@ -220,6 +220,58 @@ def test_nobody_is_to_give_up_what_he_holds_for_a_count_of_cpus() -> None:
     quotas.took(read(CPUS))
     found = {quota.name: quota.gpus for quota in quotas.look({"1": holds}, {"1": row}, FACTS)}
     assert found["CPUs of QOS gpu"] == 6
+
+
+#: of 24.11 with AccountingStorageTRES=gres/gpu:a100
+BESIDE = """\
+QOS=gpu(4)
+    GrpTRES=cpu=N(10),mem=65536(24576),gres/gpu=N(6),gres/gpu:a100=8(5),gres/gpu:v100=N(1)
+    MaxTRESPJ=mem=32768,gres/gpu:a100=2
+    User Limits
+      bob(2002)
+        MaxTRESPU=mem=N(8192),gres/gpu=N(2),gres/gpu:a100=3(2)
+"""
+
+
+def beside(**specs: JobSpec) -> dict[str, Quota]:
+    """The quotas of waiting jobs, beside one of 2 a100 and 8 GiB that runs."""
+    rows = {name: replace(BOB, id=name, qos="gpu") for name in specs}
+    rows["runs"] = replace(BOB, id="runs", qos="gpu", alloc_memory=8 << 30, **RUNS)  # type: ignore[arg-type]
+    jobs = {name: replace(job(rows[name]), spec=spec) for name, spec in specs.items()}
+    jobs["runs"] = replace(job(rows["runs"], held=2), spec=JobSpec("t", (), GpuRange(2, 2, 2), gpu_types=("a100",)))
+    quotas = Quotas()
+    quotas.took(read(BESIDE))
+    return {quota.name: quota for quota in quotas.look(jobs, rows, FACTS)}
+
+
+def test_a_limit_on_gpus_of_a_type_binds_who_asked_for_that_type() -> None:
+    wide = JobSpec("t", (), GpuRange(1, 1, 8))
+    found = beside(any=wide, a100=replace(wide, gpu_types=("a100",)), either=replace(wide, gpu_types=("a100", "v100")))
+    assert found["a100 GPUs of QOS gpu"] == Quota("a100 GPUs of QOS gpu", ("a100", "runs"), gpus=8 - 3)
+    assert found["a100 GPUs of QOS gpu of user bob"] == Quota(
+        "a100 GPUs of QOS gpu of user bob", ("a100", "runs"), gpus=3
+    )
+    assert {name: quota.gpus for name, quota in found.items() if "one job" in name} == {"GPUs of one job, a100": 2}
+
+
+def test_a_limit_on_memory_binds_the_gpus_that_go_with_it() -> None:
+    """The owner's --mem, for each GPU; of who has said nothing of it Slurm knows more than we."""
+    spec = JobSpec("t", (), GpuRange(1, 1, 8))
+    own = replace(spec, gpus=GpuRange(4, 4, 4), shape=Shape(nodes=1, memory_per_node=64 << 30))
+    found = beside(eight=replace(spec, memory_per_gpu=8 << 30), said=spec, own=own)
+    # 24 GiB are used, 8 by ours: of 64 the others leave 48
+    assert found["memory of QOS gpu"] == Quota("memory of QOS gpu", ("eight", "own"), gpus=48 // 8)
+    assert (found["GPUs of one job, eight"].gpus, found["GPUs of one job, own"].gpus) == (4, 2)
+    assert "GPUs of one job, said" not in found
+
+
+def test_what_runs_keeps_what_it_holds_of_a_lower_limit() -> None:
+    row = replace(BOB, id="1", qos="gpu", **RUNS)  # type: ignore[arg-type]
+    holds = replace(job(row, held=5), spec=JobSpec("t", (), GpuRange(1, 1, 8), gpu_types=("a100",)))
+    quotas = Quotas()
+    quotas.took(read(BESIDE))
+    found = {quota.name: quota.gpus for quota in quotas.look({"1": holds}, {"1": row}, FACTS)}
+    assert found["a100 GPUs of QOS gpu of user bob"] == 5
 
 
 class Limited(Boundary):
