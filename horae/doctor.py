@@ -212,7 +212,7 @@ def arbiter(socket: Path) -> Iterator[Check]:
     try:
         client = Client(socket, timeout_s=5.0)
         about = client.about()
-        alerts = client.status()["alerts"]
+        alerts = client.status(brief=True)["alerts"]
     except (Unreachable, ApiError) as error:
         yield warn("arbiter", str(error), getattr(error, "remedy", "") or "start it with `horae serve`")
         return

@@ -66,16 +66,21 @@ class ArbiterBackend:
             "notes": list(status.notes),
         }
 
-    def status(self, *, ended: bool, losses: bool, starts: bool = False) -> answers.StatusAnswer:
+    def status(self, *, ended: bool, losses: bool, starts: bool = False, brief: bool = False) -> answers.StatusAnswer:
         status, config, wall_s = watch.status(self._arbiter), self._arbiter.config, time.time()
 
         def look(core: Core) -> answers.HeldAnswer:
             ledger, now_s = core.ledger, core.now_s()
-            rows = jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses, modes=status.modes)
+            if brief:
+                lines = jobs.lines(ledger, now_s, ended=ended, modes=status.modes)
+                rows = cast(list[answers.JobAnswer], lines)  # who asked for less has less
+            else:
+                rows = jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses, modes=status.modes)
             if starts:
-                soon = {pool.name: watch.starts(core, pool.name) for pool in config.pools}
+                by_pool = [watch.starts(core, pool.name) for pool in config.pools]
+                soon = {job: start for found in by_pool for job, start in found.items()}
                 for row in rows:
-                    start = soon.get(row["pool"], {}).get(row["id"])
+                    start = soon.get(row["id"])
                     row["start_s"] = None if start is None else wall_s + start.in_s
             away = core.view.away if core.view is not None else {}
             caps = core.view.observation.caps if core.view is not None else {}

@@ -62,8 +62,9 @@ class Handlers:
         you = {"user": caller.name, "uid": caller.uid, "operator": caller.operator}
         return {**access.about(self._backend.about(), caller, self._site), "you": you}
 
-    def status(self, caller: Caller, *, ended: bool, losses: bool, starts: bool) -> Answer:
-        return access.status(self._backend.status(ended=ended, losses=losses, starts=starts), caller, self._site)
+    def status(self, caller: Caller, *, ended: bool, losses: bool, starts: bool, brief: bool) -> Answer:
+        found = self._backend.status(ended=ended, losses=losses, starts=starts, brief=brief)
+        return access.status(found, caller, self._site)
 
     def job(self, caller: Caller, job: str) -> Answer:
         return access.job(self._backend.job(job), caller, self._site)

@@ -105,9 +105,12 @@ class Verbs:
     def about(self) -> answers.About: ...
 
     @_verb("GET", "/v1/status", "Everything now: jobs, nodes, tenants, pools, alerts.")
-    def status(self, *, ended: bool = False, losses: bool = False, starts: bool = False) -> answers.StatusAnswer:
+    def status(
+        self, *, ended: bool = False, losses: bool = False, starts: bool = False, brief: bool = False
+    ) -> answers.StatusAnswer:
         """`ended`: also jobs that ended and are remembered. `losses`: with the newest points of each loss curve.
-        `starts`: with `start_s`, when a waiting job might start by the ends of those that run; null: nobody knows."""
+        `starts`: with `start_s`, when a waiting job might start by the ends of those that run; null: nobody knows.
+        `brief`: of each job only what a line of a table shows."""
 
     @_verb("GET", "/v1/jobs/{job}", "One job.")
     def job(self, job: str) -> answers.JobAnswer: ...

@@ -42,7 +42,7 @@ def history(
         job = names.job(client, job)
     events = [e for e in client.history(job=job, since_s=since_s, limit=lines) if _of(e, tenant)]
     if tenant is not None and not events:
-        names.check_tenant(tenant, client.status(ended=True))
+        names.check_tenant(tenant, client.status(ended=True, brief=True))
     if as_json and not follow:
         screen.emit_json({"events": events})
         return

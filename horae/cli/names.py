@@ -30,7 +30,7 @@ def meant(client: Client, word: str, ask: Callable[[str], T]) -> T:
     except ApiError as error:
         if error.code not in (Code.NO_SUCH_JOB, Code.NOT_FOUND):  # not found: a name with a slash in it
             raise
-    me, jobs = client.about()["you"]["user"], client.status(ended=True)["jobs"]
+    me, jobs = client.about()["you"]["user"], client.status(ended=True, brief=True)["jobs"]
     mine = [job for job in jobs if job["owner"] == me]
     same = [job for job in mine if called(job, word)]
     same = [job for job in same if not job["ended"]] or same

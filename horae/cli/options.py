@@ -73,7 +73,7 @@ def job_names(incomplete: str) -> list[str]:
     from horae.api.errors import ApiError
 
     try:
-        jobs = Client(find_socket(), timeout_s=1.0).status()["jobs"]
+        jobs = Client(find_socket(), timeout_s=1.0).status(brief=True)["jobs"]
     except (Unreachable, ApiError):
         return []
     return [job_number(job["id"]) for job in jobs if job["id"].startswith(incomplete)]

@@ -69,7 +69,8 @@ def status(
     """
     pattern = None if form is None else formats.read(form)
     client = connect(socket)
-    answer = client.status(ended=all_ or bool(jobs), starts=start)
+    brief = not (as_json or long or pattern is not None)
+    answer = client.status(ended=all_ or bool(jobs), starts=start, brief=brief)
     chosen = _chosen(answer, jobs or [], tenant, state, user)
     if start and not jobs:
         chosen = _by_start(chosen)

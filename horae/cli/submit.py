@@ -310,7 +310,7 @@ def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *
     try:
         if kept is not None:
             typed.note(kept, client.socket, numbers)
-        typed.swept(client.socket, lambda: [job_number(job["id"]) for job in client.status()["jobs"]])
+        typed.swept(client.socket, lambda: [job_number(job["id"]) for job in client.status(brief=True)["jobs"]])
     except (OSError, ApiError, Unreachable) as error:  # they are handed in all the same
         screen.note(f"horae: environments of jobs that are over stay in {typed.folder()} for now: {error}")
     return numbers

@@ -73,24 +73,28 @@ def table(
 ) -> None:
     """Aligned columns: styled and cut to the width on a terminal, plain and whole anywhere else."""
     out = sys.stdout if file is None else file
-    body = [[_cell(c) for c in row] for row in rows]
     if out.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
-        _rich(columns, body, header, out)
+        _rich(columns, [[_cell(c) for c in row] for row in rows], header, out)
         return
     titles = [[c.title for c in columns]] if header else []
-    _plain(columns, [*titles, *([c.text for c in row] for row in body)], out)
+    _plain(columns, [*titles, *([_text(c) for c in row] for row in rows)], out)
 
 
 def _plain(columns: Sequence[Column], lines: Sequence[Sequence[str]], out: IO[str]) -> None:
-    widths = [max((len(line[i]) for line in lines), default=0) for i in range(len(columns))]
-    for line in lines:
-        cells = (t.rjust(w) if c.right else t.ljust(w) for t, w, c in zip(line, widths, columns, strict=True))
-        out.write(" ".join(cells).rstrip() + "\n")
+    """Column by column: tables have thousands of lines."""
+    told = []
+    for column, cells in zip(columns, zip(*lines, strict=True), strict=False):
+        width = max(map(len, cells))
+        told.append([cell.rjust(width) if column.right else cell.ljust(width) for cell in cells])
+    out.write("".join([" ".join(cells).rstrip() + "\n" for cells in zip(*told, strict=True)]))
 
 
 def _cell(found: str | Cell) -> Cell:
-    cell = found if isinstance(found, Cell) else Cell(found)
-    return Cell(visible.neutral(cell.text), cell.style)
+    return Cell(_text(found), found.style if isinstance(found, Cell) else "")
+
+
+def _text(found: str | Cell) -> str:
+    return visible.neutral(found.text if isinstance(found, Cell) else found)
 
 
 #: Terminal cells of a column at most, and what the last one has at least where it holds so much.

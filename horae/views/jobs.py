@@ -15,7 +15,7 @@ from horae.config import Config, Mode
 from horae.journal import JobRecord, Ledger
 from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
-from horae.views.rows import job_row
+from horae.views import rows
 from policy.model import EMPTY, Away, GpuRange, Gpus, GpuType, Node, NodeName, Seconds
 from policy.parts.fair_shares import fair_shares
 
@@ -36,43 +36,30 @@ def job(
     modes: Mapping[str, Mode] = EMPTY,
 ) -> answers.JobAnswer:
     """Everything about one job; `horae.api.privacy.access` takes out what is private. `modes`: of pools, by name."""
-    mode = modes.get(record.pool, Mode.ENFORCE)
-    row, spec = job_row(record, now_s, mode), record.spec
-    fresh = measured.get(record.id)
+    spec, fresh = record.spec, measured.get(record.id)
     losses = [list(p) for p in fresh.loss] if fresh is not None else record.measured.get("loss", [])
-    done = row.done if fresh is None or row.ended_s is not None else max(row.done, fresh.done)
+    done, total = rows.progress(record)
     return {
-        "id": row.id,
-        "name": row.name,
-        "owner": row.owner,
-        "tenant": row.tenant,
-        "app": row.app,
-        "pool": row.pool,
-        "state": row.state,
+        **line(record, ledger, now_s, modes),
+        "app": record.app,
+        "pool": record.pool,
         "native": record.native,
         "gpus": _gpus(spec.gpus),
-        "range": gpu_range(spec.gpus),
-        "allocation": dict(row.allocation),
-        "target": None if row.target is None else dict(row.target),
-        "submitted_s": row.submitted_s,
+        "target": None if record.target is None else dict(record.target),
         "since_s": record.since_s + wall_s - now_s,
-        "ended_s": row.ended_s,
-        "ran_s": row.ran_s,
-        "time_left_s": row.time_left_s,
-        "waited_s": row.waited_s,
-        "attained": dict(row.attained),
-        "step": done,
-        "total": row.total if fresh is None or row.total is not None else fresh.total,
-        "rate": row.rate,
+        "ended_s": record.ended_wall_s,
+        "time_left_s": record.time_left_at(now_s) if record.live else None,
+        "waited_s": rows.waited_s(record, now_s),
+        "attained": dict(record.attained_at(now_s) if record.live else record.attained),
+        "step": done if fresh is None or record.ended_wall_s is not None else max(done, fresh.done),
+        "total": total if fresh is None or total is not None else fresh.total,
+        "rate": rows.rate(record),
         "loss": losses[-1][1] if losses else None,
         "losses": losses[-LOSS_POINTS:],
-        "starts": row.epoch,
+        "starts": record.epoch_seen,
         "resizes": len(record.restarts),
-        "restart_cost_s": row.restart_cost_s,
-        "exit_code": row.exit_code,
-        "ended": not record.live,
-        "why": ledger.for_people(row.why),
-        "code": record.reason["code"] if record.reason is not None and (mode.decides or row.allocation) else None,
+        "restart_cost_s": record.whole_restart_cost_s,
+        "exit_code": record.exit_code,
         "rho": _rho(record, ledger),
         "elastic": spec.elastic,
         "model": spec.model,
@@ -80,13 +67,32 @@ def job(
         "cwd": spec.cwd,
         "env": dict(spec.env),
         "checkpoint": spec.checkpoint,
-        "checkpoint_trouble": record.checkpoint_trouble,
         "unused_gpus": 0 if record.unused is None else record.unused.gpus,
         "unused_s": None if record.unused is None else now_s - record.unused.since_s,
-        "unused": unused.text(record, now_s),
         "extra": dict(spec.extra),
         "priority": record.priority,
         "precedence": record.precedence,
+    }
+
+
+def line(record: JobRecord, ledger: Ledger, now_s: Seconds, modes: Mapping[str, Mode] = EMPTY) -> answers.JobLine:
+    """What a line of a table shows of a job."""
+    mode, allocation = modes.get(record.pool, Mode.ENFORCE), dict(record.allocation)
+    return {
+        "id": record.id,
+        "name": record.spec.name,
+        "owner": record.owner,
+        "tenant": record.tenant,
+        "state": rows.state_word(record),
+        "range": gpu_range(record.spec.gpus),
+        "allocation": allocation,
+        "submitted_s": record.submitted_wall_s,
+        "ran_s": record.ran_at(now_s) if record.live else record.ran_s,
+        "ended": not record.live,
+        "why": ledger.for_people(rows.why(record, mode)),
+        "code": record.reason["code"] if record.reason is not None and (mode.decides or allocation) else None,
+        "checkpoint_trouble": record.checkpoint_trouble,
+        "unused": unused.text(record, now_s),
     }
 
 
@@ -118,12 +124,20 @@ def jobs(
     modes: Mapping[str, Mode] = EMPTY,
 ) -> list[answers.JobAnswer]:
     """By submission. Without `losses` the curves, the bulk of it, are left out."""
-    records = sorted((r for r in ledger.jobs.values() if ended or r.live), key=lambda r: (r.submitted_s, r.id))
-    out = [job(record, ledger, now_s, wall_s, measured, modes) for record in records]
+    out = [job(record, ledger, now_s, wall_s, measured, modes) for record in _by_submission(ledger, ended=ended)]
     if not losses:
         for data in out:
             del data["losses"]
     return out
+
+
+def lines(ledger: Ledger, now_s: Seconds, *, ended: bool, modes: Mapping[str, Mode] = EMPTY) -> list[answers.JobLine]:
+    """By submission."""
+    return [line(record, ledger, now_s, modes) for record in _by_submission(ledger, ended=ended)]
+
+
+def _by_submission(ledger: Ledger, *, ended: bool) -> list[JobRecord]:
+    return sorted((r for r in ledger.jobs.values() if ended or r.live), key=lambda r: (r.submitted_s, r.id))
 
 
 def nodes(

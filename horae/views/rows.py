@@ -55,11 +55,7 @@ class JobRow:
 def job_row(record: JobRecord, now_s: Seconds, mode: Mode = Mode.ENFORCE) -> JobRow:
     """`mode`: of its pool now."""
     gpus = record.spec.gpus
-    measured = record.measured
-    done = max(measured.get("done", 0.0), record.checkpoint.step if record.checkpoint is not None else 0.0)
-    total = record.spec.iterations if record.spec.iterations is not None else measured.get("total")
-    if record.ended is JobState.COMPLETED and total is not None:
-        done = total
+    done, total = progress(record)
     return JobRow(
         id=record.id,
         name=record.spec.name,
@@ -74,13 +70,13 @@ def job_row(record: JobRecord, now_s: Seconds, mode: Mode = Mode.ENFORCE) -> Job
         min_gpus=gpus.min,
         max_gpus=gpus.max,
         submitted_s=record.submitted_wall_s,
-        waited_s=None if record.started_s is not None or not record.live else max(now_s - record.submitted_s, 0.0),
+        waited_s=waited_s(record, now_s),
         ran_s=record.ran_at(now_s) if record.live else record.ran_s,
         time_left_s=record.time_left_at(now_s) if record.live else None,
         attained=record.attained_at(now_s) if record.live else dict(record.attained),
         done=done,
         total=total,
-        rate=_rate(record),
+        rate=rate(record),
         epoch=record.epoch_seen,
         restarts=max(record.epoch_seen - 1, 0),
         restart_cost_s=record.whole_restart_cost_s,
@@ -88,6 +84,18 @@ def job_row(record: JobRecord, now_s: Seconds, mode: Mode = Mode.ENFORCE) -> Job
         ended_s=record.ended_wall_s,
         why=why(record, mode),
     )
+
+
+def progress(record: JobRecord) -> tuple[float, float | None]:
+    """Iterations done, and of how many in all where that is known."""
+    done = max(record.measured.get("done", 0.0), record.checkpoint.step if record.checkpoint is not None else 0.0)
+    total = record.spec.iterations if record.spec.iterations is not None else record.measured.get("total")
+    return (total, total) if record.ended is JobState.COMPLETED and total is not None else (done, total)
+
+
+def waited_s(record: JobRecord, now_s: Seconds) -> Seconds | None:
+    """Since it was submitted, while it waits for its first start."""
+    return None if record.started_s is not None or not record.live else max(now_s - record.submitted_s, 0.0)
 
 
 def state_word(record: JobRecord) -> str:
@@ -148,12 +156,13 @@ def _decided(record: JobRecord, mode: Mode) -> str:
     return f"{f'only advised (mode {mode}): ' if advice else ''}{record.reason['text']}"
 
 
-def _rate(record: JobRecord) -> float | None:
+def rate(record: JobRecord) -> float | None:
+    """iterations/s at its present size, as measured."""
     gpus = str(sum(record.holding.values()))
     for gpu_type in record.holding:
-        rate = record.measured.get("rates", {}).get(gpu_type, {}).get(gpus)
-        if rate is not None:
-            return float(rate)
+        found = record.measured.get("rates", {}).get(gpu_type, {}).get(gpus)
+        if found is not None:
+            return float(found)
     return None
 
 
@@ -162,37 +171,6 @@ def job_table(ledger: Ledger, now_s: Seconds, *, ended: bool = True) -> tuple[Jo
     live = sorted((r for r in ledger.jobs.values() if r.live), key=lambda r: (r.submitted_s, r.id))
     over = sorted((r for r in ledger.jobs.values() if not r.live), key=lambda r: (-(r.ended_s or 0.0), r.id))
     return tuple(job_row(r, now_s) for r in (*live, *(over if ended else ())))
-
-
-@dataclass(frozen=True, slots=True)
-class TenantRow:
-    name: str
-    running: int
-    waiting: int
-    gpus: Gpus
-    attained: Mapping[GpuType, GpuSeconds]  #: over the jobs that are still on record
-
-
-def tenant_table(ledger: Ledger, now_s: Seconds) -> tuple[TenantRow, ...]:
-    names = sorted({r.tenant for r in ledger.jobs.values()})
-    rows = []
-    for name in names:
-        records = [r for r in ledger.jobs.values() if r.tenant == name]
-        attained: dict[GpuType, GpuSeconds] = {}
-        for record in records:
-            for gpu_type, seconds in (record.attained_at(now_s) if record.live else record.attained).items():
-                attained[gpu_type] = attained.get(gpu_type, 0.0) + seconds
-        live = [r for r in records if r.live]
-        rows.append(
-            TenantRow(
-                name,
-                running=sum(1 for r in live if r.state.holds),
-                waiting=sum(1 for r in live if not r.state.holds),
-                gpus=sum(sum(r.allocation.values()) for r in live),
-                attained=attained,
-            )
-        )
-    return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ class Status:
     pool_of: Mapping[str, str]
     pools: tuple[rows.PoolRow, ...]
     modes: Mapping[str, Mode]
-    tenants: tuple[rows.TenantRow, ...]
     alerts: Mapping[str, tuple[str, str, Seconds]]  #: what -> (text, remedy, since, wall time)
     live: int
     running: int
@@ -53,7 +52,6 @@ def status_of(core: Core) -> Status:
         pool_of=view.pools if view is not None else {},
         pools=tuple(rows.pool_row(ledger, p.name, now_s) for p in config.pools),
         modes={p.name: mode_of(ledger, p) for p in config.pools},
-        tenants=rows.tenant_table(ledger, now_s),
         alerts={k: (a.text, a.remedy, a.since_wall_s) for k, a in ledger.alerts.items()},
         live=len(live),
         running=sum(1 for r in live if r.state.holds),

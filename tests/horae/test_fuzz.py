@@ -134,7 +134,6 @@ def _journal(raw: bytes) -> None:
         try:
             assert (made.quarantined is None) or "(" in made.quarantined
             rows.job_table(made.ledger, 10.0)
-            rows.tenant_table(made.ledger, 10.0)
             made.append([events.Claimed("new")], durable=True)
             assert rebuilt(made.path) == made.ledger
         finally:

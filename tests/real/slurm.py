@@ -256,7 +256,7 @@ def slurm_2605(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
 
 #: A cluster as sites run it: fair share, limits enforced, a partition that preempts, the scheduler's own pace.
 SITE = {
-    "accounting": "AccountingStorageTRES=gres/gpu,license/matlab\nLicenses=matlab:2\n"
+    "accounting": "AccountingStorageTRES=gres/gpu,gres/gpu:v100,license/matlab\nLicenses=matlab:2\n"
     "AccountingStorageEnforce=associations,limits,qos,safe",
     "scheduling": "PriorityType=priority/multifactor\nPriorityWeightFairshare=10000\nPriorityWeightAge=1000\n"
     "PriorityCalcPeriod=1\nPreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,10 @@ def test_a_limit_blocks_is_told_as_such_and_a_smaller_shape_runs(site: Driver) -
     assert site.wait(job, JobState.RUNNING).allocation == {"n1": 2}
 
 
-def test_a_limit_of_a_qos_binds_the_jobs_in_it_and_nobody_else(site: Driver, tmp_path: Path) -> None:
-    """Two GPUs a user in QOS `two`: a job of that QOS gets two, its tenant's other job all the rest."""
+@contextmanager
+def arbitrated(site: Driver, tmp_path: Path) -> Iterator[Arbiter]:
+    """The cluster under a whole arbiter."""
     harness_ = harness(site)
-    two, free = submit(site, "--qos=two"), submit(site)
     site.port.close()
     options = {**harness_.cluster.options("dl"), "state": str(tmp_path / "memory"), "blocked_after_s": 12.0}
     config = Config.model_validate({
@@ -62,22 +63,56 @@ def test_a_limit_of_a_qos_binds_the_jobs_in_it_and_nobody_else(site: Driver, tmp
         "pools": [{"name": "all", "policy": "max-min", "mode": "enforce", "nodes": "n[1-4]"}],
         "rounds": {"tick_s": 0.3, "busy_s": 0.2, "debounce_s": 0.05},
     })  # fmt: skip
-    port = connect(config.cluster.options)
-    arbiter = Arbiter(config, port)
+    arbiter = Arbiter(config, connect(config.cluster.options))
     arbiter.start()
     try:
-
-        def held() -> tuple[int, int]:
-            rows = {row.id: sum(row.allocation.values()) for row in watch.jobs(arbiter) if row.state == "running"}
-            return rows.get(two, 0), rows.get(free, 0)
-
-        wait_for("each has what binds it lets it have", lambda: held() == (2, 8), 120)
-        found = arbiter.snapshot("all").quotas
-        assert [(quota.gpus, quota.whom) for quota in found if "two" in quota.name] == [(2, (two,))]
-        assert [tenant.cap for tenant in arbiter.snapshot("all").tenants] == [None]
+        yield arbiter
     finally:
         arbiter.stop()
         harness_.restart_arbiter()
+
+
+def held(arbiter: Arbiter, *jobs: str) -> tuple[int, ...]:
+    rows = {row.id: sum(row.allocation.values()) for row in watch.jobs(arbiter) if row.state == "running"}
+    return tuple(rows.get(job, 0) for job in jobs)
+
+
+def test_a_limit_of_a_qos_binds_the_jobs_in_it_and_nobody_else(site: Driver, tmp_path: Path) -> None:
+    """Two GPUs a user in QOS `two`: a job of that QOS gets two, its tenant's other job all the rest."""
+    two, free = submit(site, "--qos=two"), submit(site)
+    with arbitrated(site, tmp_path) as arbiter:
+        wait_for("each has what binds it lets it have", lambda: held(arbiter, two, free) == (2, 8), 120)
+        found = arbiter.snapshot("all").quotas
+        assert [(quota.gpus, quota.whom) for quota in found if "two" in quota.name] == [(2, (two,))]
+        assert [tenant.cap for tenant in arbiter.snapshot("all").tenants] == [None]
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked", "called"),
+    [
+        ("GrpTRES=gres/gpu:v100=2", "--gres=gpu:v100:1", "v100 GPUs of QOS bound"),
+        pytest.param(
+            "MaxTRESPerUser=mem=250", "--mem=100", "memory of QOS bound of user alice", marks=pytest.mark.soak
+        ),
+    ],
+)
+def test_a_limit_on_a_type_or_on_memory_binds_as_one_on_gpus(
+    site: Driver, tmp_path: Path, limit: str, asked: str, called: str
+) -> None:
+    """Two GPUs, by what goes with each; who asked for nothing of it gets all the rest."""
+    cluster = containers(site)
+    cluster.run("sacctmgr", "-i", "add", "qos", "bound", *limit.split())
+    cluster.run("sacctmgr", "-i", "modify", "user", "alice", "set", "qos+=bound")
+    try:
+        two, free = submit(site, "--qos=bound", asked), submit(site)
+        with arbitrated(site, tmp_path) as arbiter:
+            wait_for("each has what binds it lets it have", lambda: held(arbiter, two, free) == (2, 8), 120)
+            found = {quota.name: (quota.gpus, quota.whom) for quota in arbiter.snapshot("all").quotas}
+            assert found[called] == (2, (two,))
+            cluster.run("scancel", number(two), number(free))
+            wait_for("both are over", lambda: not cluster.run("squeue", "-h", "-j", f"{number(two)},{number(free)}"))
+    finally:
+        cluster.run("sacctmgr", "-i", "delete", "qos", "bound")
 
 
 def test_a_change_of_shape_mails_nobody(site: Driver) -> None:

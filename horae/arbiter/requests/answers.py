@@ -27,22 +27,36 @@ class GpusAsked(_GpusAsked, total=False):
     allowed: list[int]  #: the only counts that run
 
 
-class _PublicJob(TypedDict):
+class _PublicLine(TypedDict):
     id: str
     name: str
     owner: str
     tenant: str
-    app: str
-    pool: str
     state: str  #: of `horae.port.JobState`, or `held`, `released`, `suspended`, `unknown`
-    gpus: GpusAsked
     range: str  #: as `horae submit --gpus` reads it
     allocation: Places
-    target: Places | None
     submitted_s: float
+    ran_s: float
+    ended: bool
+    why: str
+    code: str | None  #: of the policy's reason
+
+
+class JobLine(_PublicLine, total=False):
+    """What a line of a table shows."""
+
+    start_s: float | None  #: asked for: when it might start
+    checkpoint_trouble: str | None
+    unused: str | None
+
+
+class _PublicJob(_PublicLine):
+    app: str
+    pool: str
+    gpus: GpusAsked
+    target: Places | None
     since_s: float  #: in this state
     ended_s: float | None
-    ran_s: float
     time_left_s: float | None
     waited_s: float | None
     attained: dict[str, float]  #: GPU-s by GPU type
@@ -53,9 +67,6 @@ class _PublicJob(TypedDict):
     resizes: int
     restart_cost_s: float | None
     exit_code: int | None
-    ended: bool
-    why: str
-    code: str | None  #: of the policy's reason
     rho: float | None
     elastic: bool
     priority: int
@@ -63,7 +74,7 @@ class _PublicJob(TypedDict):
 
 
 class JobAnswer(_PublicJob, total=False):
-    start_s: float | None  #: asked for: when it might start
+    start_s: float | None
     native: str
     loss: float | None
     losses: list[list[float]]  #: asked for: the newest points (iteration, loss)

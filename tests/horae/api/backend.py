@@ -35,7 +35,7 @@ class Book:
     def about(self) -> dict[str, Any]:
         return {"cluster": "book", "version": "0", "pools": ["main"]}
 
-    def status(self, *, ended: bool, losses: bool, starts: bool = False) -> dict[str, Any]:
+    def status(self, *, ended: bool, losses: bool, starts: bool = False, brief: bool = False) -> dict[str, Any]:
         jobs = [self.job(j) for j in self.specs]
         if not losses:
             jobs = [{k: v for k, v in j.items() if k != "losses"} for j in jobs]

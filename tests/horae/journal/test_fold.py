@@ -15,7 +15,7 @@ from horae.journal.events import Verb
 from horae.journal.ledger import HeldBack, LeftOut, Obstacle, Probing, Shrink, UnusedGpus
 from horae.journal.store import rebuilt
 from horae.port import BlockKind, CheckpointMark, JobState
-from horae.views.rows import job_table, pool_row, tenant_table
+from horae.views.rows import job_table, pool_row
 from tests.horae.arbiter.site import Time, spec
 
 JOBS = ("1", "2", "x-3")
@@ -94,7 +94,6 @@ def drafts(draw: st.DrawFn, time: Time) -> Draft:
 def shown(ledger: Ledger, now_s: float) -> Any:
     return (
         job_table(ledger, now_s),
-        tenant_table(ledger, now_s),
         [pool_row(ledger, p, now_s) for p in sorted(ledger.pools)],
     )
 
