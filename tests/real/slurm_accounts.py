@@ -332,7 +332,7 @@ def jobs_of(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
 
 
 def check_report(day: Day, *sides: str) -> None:
-    """slurmdbd's usage: the rows' sum. It sums each hour up by itself too as that ends: who asks in the midst of that is
+    """slurmdbd's usage: the rows' sum. It sums each hour up itself too as that ends: who asks in the midst of that is
     told less."""
     for side in sides:
         rows = started(day.booked(side))
