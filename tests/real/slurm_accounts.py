@@ -310,7 +310,8 @@ def told(rows: Sequence[Mapping[str, str]], job: Job) -> list[str]:
         if array == job.number:
             same = [row[name] for name in FIELDS.split()[2:]]
             found.append(f"{row['jobid'].removeprefix(job.number)}{step} {' '.join(same)}")
-    return sorted(text.replace(job.side, "SIDE") for text in found)
+    of_a_type = re.compile(r"gres/gpu:\w+=\d+,")  # which nodes Slurm takes is another thing
+    return sorted(of_a_type.sub("", text.replace(job.side, "SIDE")) for text in found)
 
 
 def gpus(row: Mapping[str, str]) -> int:
@@ -373,4 +374,5 @@ def check_pairs(day: Day, pairs: Sequence[tuple[Job, Job]], names: Sequence[str]
     managed, plain = (day.booked(side) for side in SIDES)
     assert managed and plain
     for name, (ours, theirs) in zip(names, pairs, strict=True):
-        assert told(managed, ours) == told(plain, theirs), f"{name}: {ours.deed.options}"
+        left, right = told(managed, ours), told(plain, theirs)
+        assert left == right, f"{name}: {ours.deed.options}: {left}, plain {right}"
