@@ -44,6 +44,7 @@ FIGURES = (
     _ratio("journal_append", "a journal's append over bare SQLite", "ways", "*", "bare_over_journal"),
     Figure("arbiter_idle", "an idle arbiter of 1,000 jobs, of one core", ("idle", "cpu_percent_of_one_core"), "%"),
     _ratio("cli_startup", "start over `python -c pass`", "commands", "*", "ratio"),
+    _ratio("status_large", "`horae status` of 10,000 jobs over a bare read", "commands", "*", "ratio"),
     _ratio("slurm_resize", "resize over the same commands by hand", "resize", "ratio_paired"),
     _ratio("slurm_resize", "16 resizes at once over the same by hand", "together", "ratio_paired"),
     _ratio("slurm_resize", "submission to running over plain Slurm", "arrival", "ratio"),

@@ -6,6 +6,7 @@ traceback never reaches the screen.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import inspect
 import os
@@ -87,10 +88,13 @@ def _at_once(arguments: Sequence[str]) -> int | None:
     found = short.values(status, arguments[1:])
     if found is None:
         return None
+    gc.disable()  # what it makes is all in use until it ends
     try:
         status(**found)
     except typer.Exit as end:
         return end.exit_code
+    finally:
+        gc.enable()
     return exits.DONE
 
 

@@ -41,6 +41,9 @@ LETTERS = {
 }
 
 
+_MANY = 500  #: rows
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """`title` as Slurm would head it. `last`: takes the rest of the line and is cut there on a terminal."""
@@ -60,8 +63,17 @@ class Cell:
 
 def emit_json(value: Any) -> None:
     """One JSON document on standard output, ASCII alone: no terminal obeys it, every reader reads it."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=True, default=str)
-    sys.stdout.write("\n")
+    sys.stdout.write(f"{_indented(value)}\n")
+
+
+def _indented(value: Any) -> str:
+    """Of many rows by pydantic, which takes a moment to load and then an eighth of the standard library's time."""
+    rows = value.values() if isinstance(value, dict) else [value]
+    if not any(isinstance(found, list) and len(found) > _MANY for found in rows):
+        return json.dumps(value, indent=2, ensure_ascii=True, default=str)
+    from pydantic_core import to_json
+
+    return to_json(value, indent=2, ensure_ascii=True, fallback=str).decode()
 
 
 def table(
@@ -77,24 +89,24 @@ def table(
         _rich(columns, [[_cell(c) for c in row] for row in rows], header, out)
         return
     titles = [[c.title for c in columns]] if header else []
-    _plain(columns, [*titles, *([_text(c) for c in row] for row in rows)], out)
+    _plain(columns, [*titles, *rows], out)
 
 
-def _plain(columns: Sequence[Column], lines: Sequence[Sequence[str]], out: IO[str]) -> None:
+def _plain(columns: Sequence[Column], lines: Sequence[Sequence[str | Cell]], out: IO[str]) -> None:
     """Column by column: tables have thousands of lines."""
     told = []
-    for column, cells in zip(columns, zip(*lines, strict=True), strict=False):
+    for column, found in zip(columns, zip(*lines, strict=True), strict=False):
+        cells = [cell.text if isinstance(cell, Cell) else cell for cell in found]
+        if visible.hidden("".join(cells)) is not None:
+            cells = [visible.neutral(cell) for cell in cells]
         width = max(map(len, cells))
         told.append([cell.rjust(width) if column.right else cell.ljust(width) for cell in cells])
     out.write("".join([" ".join(cells).rstrip() + "\n" for cells in zip(*told, strict=True)]))
 
 
 def _cell(found: str | Cell) -> Cell:
-    return Cell(_text(found), found.style if isinstance(found, Cell) else "")
-
-
-def _text(found: str | Cell) -> str:
-    return visible.neutral(found.text if isinstance(found, Cell) else found)
+    cell = found if isinstance(found, Cell) else Cell(found)
+    return Cell(visible.neutral(cell.text), cell.style)
 
 
 #: Terminal cells of a column at most, and what the last one has at least where it holds so much.

@@ -14,6 +14,7 @@ from horae.arbiter.requests import answers
 from horae.config import Config, Mode
 from horae.journal import JobRecord, Ledger
 from horae.journal.measured import Measurement
+from horae.journal.quiet import quiet
 from horae.port import JobId, JobState
 from horae.views import rows
 from policy.model import EMPTY, Away, GpuRange, Gpus, GpuType, Node, NodeName, Seconds
@@ -124,7 +125,8 @@ def jobs(
     modes: Mapping[str, Mode] = EMPTY,
 ) -> list[answers.JobAnswer]:
     """By submission. Without `losses` the curves, the bulk of it, are left out."""
-    out = [job(record, ledger, now_s, wall_s, measured, modes) for record in _by_submission(ledger, ended=ended)]
+    with quiet():
+        out = [job(record, ledger, now_s, wall_s, measured, modes) for record in _by_submission(ledger, ended=ended)]
     if not losses:
         for data in out:
             del data["losses"]
@@ -133,7 +135,8 @@ def jobs(
 
 def lines(ledger: Ledger, now_s: Seconds, *, ended: bool, modes: Mapping[str, Mode] = EMPTY) -> list[answers.JobLine]:
     """By submission."""
-    return [line(record, ledger, now_s, modes) for record in _by_submission(ledger, ended=ended)]
+    with quiet():
+        return [line(record, ledger, now_s, modes) for record in _by_submission(ledger, ended=ended)]
 
 
 def _by_submission(ledger: Ledger, *, ended: bool) -> list[JobRecord]:

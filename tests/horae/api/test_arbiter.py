@@ -160,6 +160,29 @@ def test_a_snapshot_is_an_instance_that_reads_back(build: Build) -> None:
     assert refused(lambda: client.snapshot("nowhere")) is Code.BAD_INPUT
 
 
+def test_a_line_is_a_part_of_the_whole_row_for_owners_and_for_strangers(build: Build, caller: Caller) -> None:
+    client = build()
+    caller.becomes("ann")
+    jobs = client.submit([{**JOB, "name": "one"}, {**JOB, "name": "two"}])
+    for job in jobs:
+        client.hold(job)
+    eventually(lambda: {job["state"] for job in client.status()["jobs"]} == {"held"})
+    for who, told in (("ann", {"checkpoint_trouble", "unused"}), ("ben", set[str]())):
+        caller.becomes(who)
+        whole, brief = client.status(), client.status(brief=True)
+        assert [line["id"] for line in brief["jobs"]] == [row["id"] for row in whole["jobs"]] == jobs
+        for line, row in zip(brief["jobs"], whole["jobs"], strict=True):
+            assert line.items() <= row.items()
+            assert {"name", "owner", "state", "range", "allocation", "why", "code"} | told <= set(line)
+            assert not {"command", "env", "cwd", "checkpoint", "rho", "attained"} & set(line)
+        assert {name: whole[name] for name in ("nodes", "tenants", "cluster")} == {
+            name: brief[name] for name in ("nodes", "tenants", "cluster")
+        }
+    caller.becomes("olga")
+    later = client.status(brief=True, starts=True)["jobs"]
+    assert all("start_s" in line for line in later)
+
+
 def test_with_several_pools_one_must_be_named(build: Build) -> None:
     pools = [
         {"name": "a", "nodes": "n[1-2]", "mode": "enforce", "policy": "fifo"},

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.tui import explained, forms
+from horae.tui import explained, forms, screen
 from policy.model import BadInput, GpuRange
 
 
@@ -100,3 +102,20 @@ def test_the_longest_word_of_an_explanation_stands_apart_from_its_text() -> None
     text = explained.page({**answer, "ahead": [], "policy": ""}).plain
     assert "\ncheckpoint it is kept" in text
     assert "\npolicy   keeps its GPU" in text
+
+
+def test_many_rows_of_json_are_written_as_few_are(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"id": "1", "why": "ça\u2028\x1b[1m \U0001f600", "loss": 0.25, "held": {}, "losses": [[1.0, None]], "no": []}
+    for many in (3, 2000):
+        screen.emit_json({"jobs": [row] * many, "now_s": 1.5})
+        written = capsys.readouterr().out
+        assert written.isascii()
+        assert written == json.dumps({"jobs": [row] * many, "now_s": 1.5}, indent=2) + "\n"
+
+
+def test_a_table_writes_out_what_a_cell_hides_and_keeps_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [["1", screen.Cell("a\x1b[2J", "red"), "x"], ["22", "b", "çé"]]
+    screen.table((screen.Column("ID", right=True), screen.Column("NAME"), screen.Column("WHY")), rows)
+    assert capsys.readouterr().out == "ID NAME     WHY\n 1 a\\x1b[2J x\n22 b        çé\n"
+    screen.table((screen.Column("ID"),), [], header=False)
+    assert capsys.readouterr().out == ""
