@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from profiler.rules import generic, tables
 from profiler.rules.book import Gate, RuleBook
@@ -83,9 +84,7 @@ class Vocabulary:
         self.book = book
         self._words: set[bytes] = set()
         self._held: set[str] = set()
-        gated = [part for gate in book.gates for need, rules in gate.needs for part in _parts(gate, need, rules)]
-        self._sought = tuple(dict.fromkeys((*gated, *_words_of(failures.GATES))))
-        self._lowered = tuple(dict.fromkeys(_words_of((*generic.TRIGGERS, *_HEADS))))
+        self._sought, self._lowered = _sought(book), _lowered()
         self._marks = _Marks()
         self._telling: set[bytes] = set()
         self._numbered: set[bytes] = set()
@@ -196,6 +195,19 @@ def _holding(text: str, words: str, marks: Iterable[str]) -> Iterator[bytes]:
 
 def _words_of(literals: Iterable[str]) -> Iterator[str]:
     return (part for literal in literals for part in literal.split())
+
+
+@lru_cache(maxsize=8)
+def _sought(book: RuleBook) -> tuple[str, ...]:
+    """The words of all literals that a book asks for. Once a book: an arbiter begins to read a log for each job."""
+    gated = [part for gate in book.gates for need, rules in gate.needs for part in _parts(gate, need, rules)]
+    return tuple(dict.fromkeys((*gated, *_words_of(failures.GATES))))
+
+
+@lru_cache
+def _lowered() -> tuple[str, ...]:
+    """Those that are looked for in small letters."""
+    return tuple(dict.fromkeys(_words_of((*generic.TRIGGERS, *_HEADS))))
 
 
 def _parts(gate: Gate, need: str, rules: Iterable[Rule]) -> Iterator[str]:
