@@ -303,10 +303,7 @@ def _columns(names: list[str]) -> tuple[Meaning | None, ...]:
     names = [english(n) for n in names]
     columns = [_column(n) for n in names]
     lower = [n.strip("\"'").lower() for n in names]
-    parts = [i for i, n in enumerate(lower) if n in COLUMNS_OF_PARTS]
-    if len(parts) > 1 and not any(c is not None and c.what in ("loss", "part") for c in columns):
-        for i in parts:
-            columns[i] = Meaning("part")
+    columns = _with_parts(columns, lower)
     if any(c is not None and c.what == "part" for c in columns) and "total" in lower:
         columns[lower.index("total")] = Meaning("loss")
     told = frozenset(lower)
@@ -314,6 +311,14 @@ def _columns(names: list[str]) -> tuple[Meaning | None, ...]:
         if counters.is_of_value(name, told):
             columns[i] = None
     return _with_errors(columns, lower)
+
+
+def _with_parts(columns: list[Meaning | None], names: list[str]) -> list[Meaning | None]:
+    """Columns that are parts of a detector's loss, where several stand beside each other and no loss is told."""
+    parts = [name in COLUMNS_OF_PARTS for name in names]
+    if sum(parts) < 2 or any(c is not None and c.what in ("loss", "part") for c in columns):
+        return columns
+    return [Meaning("part") if part else c for part, c in zip(parts, columns, strict=True)]
 
 
 def _with_errors(columns: list[Meaning | None], names: list[str]) -> tuple[Meaning | None, ...]:
