@@ -33,6 +33,15 @@ VALUES = frozenset(
         "validation_accuracy",
     )
 )
+#: What only the end of an epoch tells together.
+_BOTH_SIDES = frozenset(
+    (
+        "loss",
+        "accuracy",
+        "validation_loss",
+        "validation_accuracy",
+    )
+)
 _WORD = re.compile(r"[^\W\d_]+")
 #: "epoch/iter: 3/257" is two counters, not one and its total.
 _BOTH = re.compile(r"(?i)epoch\s?/\s?(?:iter(?:ation)?|step|batch)")
@@ -56,12 +65,22 @@ class Beside:
     keys: frozenset[str]
     only_parts: bool  #: parts of a loss, and no whole
     named_loss: bool  #: some key ends with the word loss
+    counts_to_mse: bool  #: an epoch and its total, and a squared error behind them, are all
 
     @classmethod
     def of(cls, marks: list[Mark]) -> Beside:
         what = {m.what for m in marks}
         keys = frozenset(m.key.lower() for m in marks)
-        return cls(keys, "part" in what and "loss" not in what, any(key.endswith("loss") for key in keys))
+        named_loss = any(key.endswith("loss") for key in keys)
+        return cls(keys, "part" in what and "loss" not in what, named_loss, _counts_to_one(marks))
+
+
+def _counts_to_one(marks: list[Mark]) -> bool:
+    """Whether an epoch, its total and one more number are all that a line tells."""
+    if len(marks) != 3:
+        return False
+    epoch, total, _ = marks
+    return epoch.what == "epoch" and epoch.total is total
 
 
 #: Names of the loss of a policy,
@@ -123,6 +142,12 @@ MENDS = (
         "loss",
         "beside parts of a loss, the total is the loss",
         "step 10 loss_cls 0.41 loss_box 0.22 total 0.63",
+    ),
+    Mend(
+        lambda m, by: m.key.lower() in ("mse", "train mse", "train_mse") and m.kind == DEC and by.counts_to_mse,
+        "loss",
+        "an error that stands alone behind a counter and its total is the loss",
+        "epoch 3/60 mse=0.6697",
     ),
     Mend(
         lambda m, by: m.what == "epochs" and m.total is not None and m.meaning is not None,
@@ -382,6 +407,10 @@ def _as_first(line: Line) -> None:
     line.loose[0].what = "iteration"
 
 
+def _as_first_epoch(line: Line) -> None:
+    line.loose[0].what = "epoch"
+
+
 def _as_seen(line: Line) -> None:
     if line.seen is not None:
         line.seen.what, line.seen.meaning = "iteration", Meaning("iteration", unit="sample")
@@ -434,6 +463,12 @@ COUNTS = (
         _as_letters,
         "beside a value, E and I are epoch and iteration",
         "E: 1 | I: 100 - loss: 1.7170",
+    ),
+    Count(
+        lambda line: line.leads_loss and line.named >= _BOTH_SIDES and not line.named & {"iteration", "epoch"},
+        _as_first_epoch,
+        "a bare number before losses and accuracies of both sides counts epochs",
+        "3 train loss=0.693 train acc=0.502 valid loss=0.691 valid acc=0.521",
     ),
     Count(
         lambda line: line.leads_loss and not line.named & {"iteration", "epoch"},

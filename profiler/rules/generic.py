@@ -168,10 +168,13 @@ def _translated(fields: list[Field], body: str, printed: str) -> list[Field]:
 
 
 def _without_unweighted(fields: list[Field]) -> list[Field]:
-    """Parts whose weights are not told are no loss where no whole is told beside them."""
+    """Parts whose weights are not told are no loss where no whole is told beside them, nor are several others then."""
     if any(f.what == "loss" for f in fields):
         return fields
-    return [f for f in fields if f.what != "part" or not _UNWEIGHTED.intersection(words_of(f.name))]
+    parts = [f for f in fields if f.what == "part"]
+    weighted = [f for f in parts if _UNWEIGHTED.isdisjoint(words_of(f.name))]
+    kept = weighted if len(weighted) == len(parts) or len(weighted) == 1 else []
+    return [f for f in fields if f.what != "part" or f in kept]
 
 
 def _with_whole(fields: list[Field]) -> list[Field]:
@@ -372,7 +375,13 @@ def _better(new: Field, old: Field) -> bool:
     return _PLAIN_NAME.match(new.name) is not None and _PLAIN_NAME.match(old.name) is None
 
 
+#: A member of an object that is a number: some records have more of them than others.
+_NUMBERED = re.compile(r"\"[^\"]*\"\s*:\s*[^\"\[{,]*,")
+
+
 def _series(rule: str, kind: str, opening: str, plan: Plan, bar: bool) -> str:
+    if plan.canonical.lstrip().startswith("{"):
+        opening = _NUMBERED.sub("", opening)
     head = "".join(c for c in opening if c.isalpha() or c == " ").split()
     what = {f.what for f in plan.fields}
     shape = ("i" if "iteration" in what else "") + ("e" if "epoch" in what else "") + ("b" if bar else "")

@@ -84,6 +84,7 @@ _EPOCH_HEAD = re.compile(
     rf"(?:epoch|ep)\b[\s#:.=\[(no]*[{INT}{DEC}]",
     re.IGNORECASE,
 )
+_PERPLEXITY = re.compile(r"(?i)^(?:train(?:ing)?[ _])?(?:ppl|perplexity)$")
 #: What stands before a run of signs is no part of the head that those set off.
 _DECORATED = re.compile(r"^[^=*#~-]*(?=[=*#~-]{4})")
 _HEADER_WORDS = frozenset(
@@ -114,6 +115,14 @@ class Said:
             return False
         named = [m.key for m in self.marks if m.what == "" and m.kind == DEC and m.separated]
         return any(side_of(key) == "validation" for key in named)
+
+    @property
+    def perplexed(self) -> bool:
+        """Whether it counts batches of a total beside a perplexity, whatever its loss is called."""
+        counter = next((m for m in self.marks if m.what == "iteration"), None)
+        if counter is None or counter.total is None or self.held_out:
+            return False
+        return any(_PERPLEXITY.search(m.key) and m.kind == DEC for m in self.marks)
 
     @property
     def is_of_evaluation(self) -> bool:
@@ -189,6 +198,12 @@ KINDS = (
         "train",
         "a counter and the time since training began",
         "step 30 elapsed 12.5 s",
+    ),
+    Reading(
+        lambda s: s.perplexed,
+        "train",
+        "a counter with a total and a perplexity",
+        "Batch 10/165 | Energy: 1.4454 | Perplexity: 1157.8436",
     ),
     Reading(
         lambda s: s.epoch is not None and s.epoch.kind == DEC and s.what & _LEARNT,

@@ -255,6 +255,11 @@ PLACES = (
         "[1, 2000] loss: 2.17",
     ),
     Stand(
+        lambda m, p: p.bare == ":" and p.opened and p.previous.kind == m.kind == INT and p.right[:1] == "]",
+        _is_pair,
+        "[1 :  2000] loss: 2.17",
+    ),
+    Stand(
         lambda m, p: p.previous.kind == INT and m.is_time and _STEPS_TAKE.fullmatch(p.left),
         _is_of_many,
         "Step 1000: Ran 500 train steps in 151.2 secs",

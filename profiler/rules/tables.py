@@ -39,6 +39,7 @@ _DRESSED = re.compile(rf"^(?:[A-Za-z][A-Za-z/ _]*:\s*)?([-+]?)([{INT}{DEC}{DUR}]
 _OF = re.compile(rf"^({INT})/{INT}$")
 _OTHER = re.compile(rf"^[\"'\[(]*[-+]?[{INT}{DEC}{DUR}](?:[ ,:/.TZ+-]*[{INT}{DEC}{DUR}])*[Z\"'\])]*$")  #: dates, lists
 _BAR = re.compile(rf"(?::\s*|\s+)(?:{INT}|\d+)%\|")
+_CUT_BAR = re.compile(rf":\s*{INT}?%?\s*$")
 _BLANK = frozenset(
     [
         "",
@@ -54,6 +55,7 @@ _BLANK = frozenset(
         "inf",
         "✓",
         "+",
+        "_",
     ]
 )
 _COMMENTS = ("#", "%")  #: signs before a head, of numpy.savetxt and plotters; or a column of indices
@@ -82,9 +84,11 @@ class Table:
         """Of a row, or its canonical text; a bar at its end is none. The sign of a comment before a head is no column:
         its cell is empty where a row has one cell less."""
         bar = _BAR.search(line) if "%|" in line else None
-        line = line[: bar.start()] if bar else line
+        line = line[: bar.start()] if bar else self._without_cut_bar(line)
         found = _cells(_behind(line, self.before), self.delimiter)
         commented = self.names[0] in _COMMENTS and len(found) == len(self.names) - 1
+        if self.delimiter == "\t" and len(found) == len(self.names) + 1 and found.count("") == 1:
+            found.remove("")  # written twice between two cells
         return ["", *found] if commented else found
 
     def plan(self, text: str, *, dressed: bool = True) -> Plan | None:
@@ -116,10 +120,22 @@ class Table:
         if bar:
             plan.scope, plan.loss_kind = "epoch" if "epoch" in what else None, LossKind.RUNNING
         else:
-            stamp = clock.find(canonical, numbers)
-            plan.clock = stamp[0] if stamp is not None and stamp[0].form == "ymd" else _unix(numbers, fields)
+            plan.clock = self._clock(canonical, numbers) or _unix(numbers, fields)
         plan.sample, plan.origin, plan.thousands = text, self.head, thousands
         return plan.compile()
+
+    def _without_cut_bar(self, line: str) -> str:
+        """A row whose bar a narrow terminal cut, before the sign of its percentage."""
+        owned = any(word in self.head.lower() for word in _OWNERS)
+        return _CUT_BAR.sub("", line) if owned else line
+
+    def _clock(self, canonical: str, numbers: list[str]) -> clock.Clock | None:
+        """When a row was written: a date and a time, or a time of day where a column is called so."""
+        stamp = clock.find(canonical, numbers)
+        if stamp is None:
+            return None
+        stamped = any(name.lower() == "timestamp" for name in self.names)
+        return stamp[0] if stamp[0].form in (("ymd", "clock") if stamped else ("ymd",)) else None
 
     def _numbers_before(self, canonical: str) -> int:
         """Numbers that stand before a row."""
@@ -275,9 +291,10 @@ def _head(line: str) -> Table | None:
 
 
 def _counts(columns: tuple[Meaning | None, ...]) -> bool:
-    """Whether a column counts, another measures, and a quarter of them means something."""
+    """Whether a column counts, another measures, and a quarter of them means something, or the first two do."""
     what = {c.what for c in columns if c is not None}
     meant = sum(c is not None for c in columns) * 4 >= len(columns)
+    meant = meant or [c and c.what for c in columns[:2]] in (["iteration", "loss"], ["epoch", "loss"])
     return meant and bool(what & {"iteration", "epoch"}) and bool(_kind(what))
 
 
@@ -286,10 +303,7 @@ def _columns(names: list[str]) -> tuple[Meaning | None, ...]:
     names = [english(n) for n in names]
     columns = [_column(n) for n in names]
     lower = [n.strip("\"'").lower() for n in names]
-    parts = [i for i, n in enumerate(lower) if n in COLUMNS_OF_PARTS]
-    if len(parts) > 1 and not any(c is not None and c.what in ("loss", "part") for c in columns):
-        for i in parts:
-            columns[i] = Meaning("part")
+    columns = _with_parts(columns, lower)
     if any(c is not None and c.what == "part" for c in columns) and "total" in lower:
         columns[lower.index("total")] = Meaning("loss")
     told = frozenset(lower)
@@ -297,6 +311,14 @@ def _columns(names: list[str]) -> tuple[Meaning | None, ...]:
         if counters.is_of_value(name, told):
             columns[i] = None
     return _with_errors(columns, lower)
+
+
+def _with_parts(columns: list[Meaning | None], names: list[str]) -> list[Meaning | None]:
+    """Columns that are parts of a detector's loss, where several stand beside each other and no loss is told."""
+    parts = [name in COLUMNS_OF_PARTS for name in names]
+    if sum(parts) < 2 or any(c is not None and c.what in ("loss", "part") for c in columns):
+        return columns
+    return [Meaning("part") if part else c for part, c in zip(parts, columns, strict=True)]
 
 
 def _with_errors(columns: list[Meaning | None], names: list[str]) -> tuple[Meaning | None, ...]:

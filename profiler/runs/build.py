@@ -121,7 +121,7 @@ def _counted(cast: Cast, numbers: dict[str, float]) -> Counted:
     of_run = numbers.get("counted_to", numbers.get("iterations"))  # beside the counter, before what stands elsewhere
     scope = "run" if lead.counts_run(of_run) else lead.scope
     unit = unit_of(lead, numbers)
-    total = lead.total
+    total = lead.total if lead.total is not None else numbers.get("counted_to")
     if scope == "epoch" and total is not None:
         told = total
     if scope == "run" and total is None:

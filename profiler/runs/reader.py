@@ -249,6 +249,7 @@ class LogReader:
         if shape.fails:
             failure = failures.find(text, number)
             if failure is not None:
+                self._before(text, number, redrawn)
                 self.runs_read.failure(failure)
                 return
         if shape.heads:
@@ -261,6 +262,12 @@ class LogReader:
             self.runs_read.row(*planned, number, redrawn)
         else:
             self._unread(number, text.encode(), redrawn)
+
+    def _before(self, text: str, number: int, redrawn: bool) -> None:
+        """The bar behind which a traceback was printed on the same line."""
+        bar, glued, _ = text.partition("]Traceback (most recent call last)")
+        if glued and self._in_text:
+            self._other(number, f"{bar}]".encode(), redrawn, Way())
 
     def _unread(self, number: int, raw: bytes, redrawn: bool) -> None:
         """A line that nothing explains."""

@@ -28,6 +28,7 @@ _INDEX = (
     "epoch",
     "epochs",
 )
+_COUNTED = ("iteration", "first_iteration", "last_iteration", "total_iterations")
 _SECONDS = (
     "step_s",
     "step_s_average",
@@ -66,7 +67,10 @@ def _bad(of: Point | Run, names: tuple[str, ...], low: float, high: float) -> di
     found: dict[str, Any] = {}
     for name in names:
         value = getattr(of, name)
-        if value is not None and not low <= value <= high:  # nan is never between
+        if value is None:
+            continue
+        part = name in _COUNTED and 0 < value < 1  # of a step: such a number is no counter
+        if part or not low <= value <= high:  # nan is never between
             found[name] = None
     return found
 

@@ -66,7 +66,7 @@ _SIGNS: tuple[tuple[str, str, FailureKind], ...] = (
     ("Segmentation fault", r"Segmentation fault", K.KILLED),
     ("core dumped", r"core dumped", K.KILLED),
     ("KeyboardInterrupt", r"KeyboardInterrupt", K.KILLED),
-    ("Terminated", r"^\s*(?:.*\bline \S+:\s+\S+ )?Terminated\b|: Terminated$", K.KILLED),
+    ("Terminated", r"^\s*(?:.*\bline \S+:\s+\S+ )?Terminated\b(?! at \w)|: Terminated$", K.KILLED),
     ("Container killed", r"Container killed", K.KILLED),
     ("ChildFailedError", r"ChildFailedError", K.TRACEBACK),
     ("Traceback (most recent call last)", r"Traceback \(most recent call last\)", K.TRACEBACK),

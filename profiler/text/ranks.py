@@ -176,10 +176,11 @@ class _Head:
         return True
 
     def _over_rank(self, space: int) -> bool:
-        if self.rank is not None or self.fixed is not None:
-            return False
         matched = _first(_RANKS, self.canonical, space)
-        if matched is None or _counts(matched, self.canonical, self.stamp):
+        told_before = self.rank is not None or self.fixed is not None
+        if matched is None or (told_before and not self._names_rank(matched)):
+            return False
+        if _counts(matched, self.canonical, self.stamp):
             return False
         told = matched.groupdict()
         if told.get("rank"):
@@ -188,6 +189,11 @@ class _Head:
             self.fixed = int(told["fixed"])
         self.at = matched.end()
         return True
+
+    def _names_rank(self, matched: re.Match[str]) -> bool:
+        """Whether a program calls its own rank so, behind the number that a launcher gave its node: `0: [RANK 3]`."""
+        bare = self.canonical[: self.at].strip()
+        return bare == f"{_N}:" and matched.group().lower().startswith("[rank")
 
 
 def _first(patterns: Iterable[re.Pattern[str]], canonical: str, at: int) -> re.Match[str] | None:

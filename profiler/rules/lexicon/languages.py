@@ -11,7 +11,7 @@ from profiler.text.tokens import INT
 FOREIGN = dict(pair.split("=") for pair in LEXICON["foreign"].split())
 _ABROAD = re.compile(
     "|".join(
-        rf"(?<![^\W_]){word}(?![^\W_])" if len(word.encode()) < 3 * len(word) else word
+        rf"(?<![^\W_])(?<!\b[^\W\d_]_){word}(?![^\W_])" if len(word.encode()) < 3 * len(word) else word
         for word in sorted(FOREIGN, key=len, reverse=True)
     ),
     re.IGNORECASE,
