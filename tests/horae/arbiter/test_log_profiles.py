@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -159,6 +161,21 @@ def test_a_restarted_arbiter_goes_on_at_the_byte_where_it_stopped(via_journal: b
     assert after.loss[0][0] == found.loss[0][0]
     told = again.store.profiles[again.key_of("j")].stretches.values()
     assert {one.tenant for one in told} == {"alice"}, "who measured it counts once in the site's prior"
+
+
+def test_the_state_that_the_version_before_wrote_is_gone_on_from() -> None:
+    """In base 85, without a word before it."""
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0, budget_s=PATIENT_S)
+    (found,) = profiles.update(look(100.0, job()), logs).values()
+    kind, _, digits = str(found.profiler["reader"]).partition(":")
+    assert kind == "base64"
+    older = base64.b85encode(base64.b64decode(digits)).decode()
+    again = LogProfiles(0, budget_s=PATIENT_S)
+    again.restore({"j": replace(found, profiler={**found.profiler, "reader": older})})
+    logs.reads.clear()
+    again.update(look(500.0, job()), logs)
+    assert logs.reads[0] == ("j", found.offset)
+    assert found.offset > 0
 
 
 def test_state_of_other_rules_is_read_again_from_the_start() -> None:
