@@ -3,9 +3,9 @@
     python benchmarks/status_large.py [--jobs N] [--times N]
 
 Wall seconds of the command as a user waits for it (a pipe, no terminal): the table, one user's jobs, all as JSON. The
-floor is a bare Python that asks the socket for the very same bytes, reads them as JSON, and prints as many lines. Half
-of the jobs run, the others wait. The arbiter is the real one with its API; its fake cluster lives in the same process,
-and goes on meanwhile.
+floor is a bare Python that asks the socket for what the table is made of, reads it as JSON, and prints as many lines;
+`--json` asks for three times as many bytes. Half of the jobs run, the others wait. The arbiter is the real one with
+its API; its fake cluster lives in the same process, and goes on meanwhile.
 """
 
 from __future__ import annotations
