@@ -1,5 +1,7 @@
 """What does the arbiter cost while nothing happens: 1,000 running jobs, ten minutes, the real daemon's threads?
 
+The jobs have run for some hours by then (`--age`), and each adds a line to its log every ten seconds.
+
 CPU seconds of the process (and of its policy process) per wall second, and resident memory at the start and at the
 end. The fake cluster lives in the same process and its share is part of what is measured; the floor is the same
 process without the arbiter, looking at the fake cluster as often and doing nothing with it. Memory grows at first by
@@ -37,11 +39,21 @@ def memory_mib() -> float:
     return round(sum(p.memory_info().rss for p in (process, *process.children())) / (1 << 20), 1)
 
 
+def age(world: World, by_s: float) -> None:
+    """All that run have run for so much longer."""
+    with world.lock:
+        for job in world.jobs.values():
+            assert job.run is not None
+            job.since_s -= by_s
+            job.run.since_s -= by_s
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seconds", type=float, default=600.0)
     options.add_argument("--jobs", type=int, default=1000)
     options.add_argument("--policy", default="max-min")
+    options.add_argument("--age", type=float, default=6 * 3600.0, help="seconds that the jobs have run by then")
     asked = options.parse_args()
     nodes = [Node(f"n{i}", "v100", 8, f"r{i // 16}") for i in range(-(-asked.jobs // 8))]
     world = World(nodes, program=Program(steps=10**7, iteration_s=1.0, start_s=0.1, checkpoint_every=600, log_every=10))
@@ -60,7 +72,10 @@ def main() -> None:
         arbiter.submit_many([spec] * asked.jobs, Requester("root"))
         while watch.status(arbiter).running < asked.jobs:
             time.sleep(0.5)
-        time.sleep(15.0)  # the last starts settle
+        age(world, asked.age)
+        while min(row.step for row in watch.jobs(arbiter)) < asked.age:  # what was written meanwhile is read
+            time.sleep(5.0)
+        time.sleep(30.0)
         rounds, decisions = watch.status(arbiter).rounds, watch.status(arbiter).pools[0].decisions
         memory, cpu, began = memory_mib(), cpu_s(), time.perf_counter()
         time.sleep(asked.seconds)

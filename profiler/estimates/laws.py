@@ -34,6 +34,7 @@ Array = NDArray[np.float64]
 #: grid points of each shape parameter, and how often the grid is drawn closer
 GRID = 15
 ZOOMS = 3
+STEPS = np.linspace(0.0, 1.0, GRID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,16 @@ LAWS: Mapping[str, Law] = {
             lambda x, s, t: 1 / (1 + x / s + (x / t) ** 2),
         ),
         Law("exponential", ("s",), ((1e-3, 1e1),), lambda x, s: np.exp(-x / s)),
-        Law("power", ("p",), ((0.05, 2.5),), lambda x, p: x**-p),
-        Law("shifted-power", ("s", "p"), ((1e-4, 3.0), (0.05, 3.0)), lambda x, s, p: (1 + x / s) ** -p),
-        Law("log-power", ("s", "p"), ((1e-4, 1e1), (0.1, 4.0)), lambda x, s, p: 1 / (1 + (x / s) ** p)),
-        Law("stretched-exponential", ("s", "p"), ((1e-4, 1e1), (0.1, 1.5)), lambda x, s, p: np.exp(-((x / s) ** p))),
+        # Powers by logarithms: on a grid there are many fewer of these.
+        Law("power", ("p",), ((0.05, 2.5),), lambda x, p: np.exp(-p * np.log(x))),
+        Law("shifted-power", ("s", "p"), ((1e-4, 3.0), (0.05, 3.0)), lambda x, s, p: np.exp(-p * np.log1p(x / s))),
+        Law("log-power", ("s", "p"), ((1e-4, 1e1), (0.1, 4.0)), lambda x, s, p: 1 / (1 + np.exp(p * np.log(x / s)))),
+        Law(
+            "stretched-exponential",
+            ("s", "p"),
+            ((1e-4, 1e1), (0.1, 1.5)),
+            lambda x, s, p: np.exp(-np.exp(p * np.log(x / s))),
+        ),
         Law("inverse-log", (), (), lambda x: 1 / np.log(x + np.e)),
         Law("constant", (), (), np.zeros_like),
     )
@@ -105,13 +112,11 @@ def fit(law: Law, at: Array, values: Array, weights: Array, *, origin: float, fl
     if law.name == "constant":
         return _constant(at, values, weights, origin)
     ranges = _ranges(law, float(x[-1]))
-    best: tuple[float, tuple[float, ...], float, float] = (float("inf"), (), 0.0, 0.0)
+    points = _Points(x, values, weights, floor)
+    best: Found = (float("inf"), (), 0.0, 0.0)
     for _ in range(ZOOMS + 1 if ranges else 1):
-        axes = [np.geomspace(low, high, GRID) for low, high in ranges]
-        mesh = [g.ravel() for g in np.meshgrid(*axes, indexing="ij")]
-        best_here = _best_of(law, x, values, weights, mesh, floor)
-        if best_here[0] < best[0]:
-            best = best_here
+        axes = [low * (high / low) ** STEPS for low, high in ranges]
+        best = min(best, points.best(law, axes), key=lambda found: found[0])
         if not np.isfinite(best[0]):
             return None
         ranges = [_closer(axis, value, limits) for axis, value, limits in zip(axes, best[1], ranges, strict=True)]
@@ -129,29 +134,49 @@ def _constant(at: Array, values: Array, weights: Array, origin: float) -> Fitted
     return Fitted("constant", {"origin": origin, "asymptote": level, "scale": 0.0}, error)
 
 
-def _best_of(
-    law: Law, x: Array, values: Array, weights: Array, mesh: list[Array], floor: float | None
-) -> tuple[float, tuple[float, ...], float, float]:
-    """The best grid point: (weighted sum of squares, shape parameters, scale, asymptote)."""
-    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        basis = law.shape(x[None, :], *(g[:, None] for g in mesh)) if mesh else law.shape(x)[None, :]
-        total = weights.sum()
-        mean_f = basis @ weights / total
-        mean_y = float(values @ weights / total)
-        centred = basis - mean_f[:, None]
-        variance = (centred**2) @ weights
-        scale = np.where(variance > 0, (centred * (values - mean_y)) @ weights / variance, 0.0)
-        scale = np.maximum(scale, 0.0)
-        asymptote = mean_y - scale * mean_f
-        if floor is not None:
-            low = asymptote < floor
-            pressed = ((basis * (values - floor)) @ weights) / ((basis**2) @ weights)
-            scale = np.where(low, np.maximum(pressed, 0.0), scale)
-            asymptote = np.where(low, floor, asymptote)
-        squares = ((asymptote[:, None] + scale[:, None] * basis - values) ** 2) @ weights
-    squares = np.where(np.isfinite(squares), squares, np.inf)
-    i = int(np.argmin(squares))
-    return float(squares[i]), tuple(float(g[i]) for g in mesh), float(scale[i]), float(asymptote[i])
+#: Of one fit: weighted sum of squares, the shape's parameters, scale, asymptote.
+Found = tuple[float, tuple[float, ...], float, float]
+
+
+class _Points:
+    """What is fitted to: scale and asymptote of a shape follow from five sums over the points."""
+
+    def __init__(self, x: Array, values: Array, weights: Array, floor: float | None) -> None:
+        self.x, self.values, self.weights, self.floor = x, values, weights, floor
+        self.total = float(weights.sum())
+        self.level = float(values @ weights / self.total)
+        self.apart = values - self.level  # sums of squares of what is far from zero tell little
+        self.varies = float(self.apart**2 @ weights)
+        self.sums = np.stack([weights, weights * self.apart], axis=1)
+
+    def best(self, law: Law, axes: list[Array]) -> Found:
+        """The best of a grid, `axes` by parameter."""
+        grid = [axis.reshape(-1, *[1] * (len(axes) - i)) for i, axis in enumerate(axes)]
+        with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+            shapes = law.shape(self.x, *grid).reshape(-1, len(self.x))
+            scale, asymptote, squares = self._solved(shapes)
+        i = int(np.argmin(np.where(np.isfinite(squares), squares, np.inf)))
+        at = np.unravel_index(i, [len(axis) for axis in axes]) if axes else ()
+        exact = float((asymptote[i] + scale[i] * shapes[i] - self.values) ** 2 @ self.weights)
+        chosen = tuple(float(axis[n]) for axis, n in zip(axes, at, strict=True))
+        return exact if np.isfinite(exact) else float("inf"), chosen, float(scale[i]), float(asymptote[i])
+
+    def _solved(self, shapes: Array) -> tuple[Array, Array, Array]:
+        """Scale, asymptote and weighted sum of squares of each shape."""
+        ones, with_values = (shapes @ self.sums).T
+        twos = shapes**2 @ self.weights
+        mean = ones / self.total
+        variance = twos - ones * mean
+        scale = np.maximum(np.where(variance > 0, with_values / variance, 0.0), 0.0)
+        asymptote = self.level - scale * mean
+        if self.floor is not None:
+            low = asymptote < self.floor
+            above = with_values + ones * (self.level - self.floor)
+            scale = np.where(low, np.maximum(above / twos, 0.0), scale)
+            asymptote = np.where(low, self.floor, asymptote)
+        off = asymptote - self.level
+        squares = self.varies + off**2 * self.total + scale * (scale * twos + 2 * (off * ones - with_values))
+        return scale, asymptote, squares
 
 
 def _closer(axis: Array, value: float, limits: tuple[float, float]) -> tuple[float, float]:

@@ -7,6 +7,7 @@ version wrote and this one does not know is refused with its version, never half
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,15 +82,17 @@ class Store:
             found[gpu_type] = {n: r for n in wanted if (r := scaling.rate(n)) is not None}
         return found
 
-    def peers(self, key: str, gpu_type: str, gpus: int, but: str) -> list[float]:
-        """Rates (iterations/s) of other jobs with this key at this type and count, one a job."""
+    def peers(self, key: str, gpu_type: str, gpus: int, but: str, below: float = math.inf) -> list[float]:
+        """Rates (iterations/s) of other jobs with this key at this type and count, one a job; none where one of them
+        is not `below` that."""
         profile = self.profiles.get(key)
-        if profile is None:
-            return []
         by_job: dict[str, float] = {}
-        for s in profile.stretches.values():
-            if s.job != but and (s.gpu_type, s.gpus) == (gpu_type, gpus) and s.seconds > 0:
-                by_job[s.job] = max(by_job.get(s.job, 0.0), 1 / s.seconds)
+        for s in profile.stretches.values() if profile is not None else ():
+            if s.job == but or s.gpus != gpus or s.gpu_type != gpu_type or s.seconds <= 0:
+                continue
+            if (rate := 1 / s.seconds) >= below:
+                return []
+            by_job[s.job] = max(by_job.get(s.job, 0.0), rate)
         return sorted(by_job.values())
 
     def _of(self, key: str, size: float | None) -> tuple[dict[Span, Estimate], dict[str, Scaling]]:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import combinations
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -185,7 +186,7 @@ def _measured(rows: Sequence[tuple[float, Stretch]], slowdown: Mapping[Span, Est
     by_job: dict[str, list[float]] = {}
     for t, s in kept:
         by_job.setdefault(s.job, []).append(math.log(t))
-    logs = np.array([np.median(own) for own in by_job.values()])
+    logs = np.array([median(own) for own in by_job.values()])
     variance = float(np.mean([s.variance for _, s in kept])) / len(logs)
     if len(logs) > 2:
         variance += float(np.var(logs, ddof=1)) / len(logs)

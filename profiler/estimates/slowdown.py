@@ -21,6 +21,7 @@ import numpy as np
 from profiler.estimates.stretch import Span, Stretch, reference_batch, seconds_at
 
 DEFAULT: Mapping[Span, float] = {Span.NODE: 1.0, Span.RACK: 1.1, Span.CLUSTER: 1.3}
+SPREAD = (Span.RACK, Span.CLUSTER)  #: spans beyond one node
 #: standard deviation of log S over models, as long as a site has no experience
 TAU = 0.3
 #: how alike two models' sizes are to count as alike, in decades of parameters
@@ -44,7 +45,7 @@ class Prior:
 
     @classmethod
     def default(cls) -> Prior:
-        return cls({s: math.log(v) for s, v in DEFAULT.items()}, dict.fromkeys((Span.RACK, Span.CLUSTER), TAU))
+        return cls({s: math.log(v) for s, v in DEFAULT.items()}, dict.fromkeys(SPREAD, TAU))
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class Site:
         base = Prior.default()
         mean, sd = dict(base.mean), dict(base.sd)
         keys = Counter(self.tenants.values())
-        for span in (Span.RACK, Span.CLUSTER):
+        for span in SPREAD:
             rows = [(base.mean[span], TAU**2, 1.0)]
             for key, (other, measured) in self.known.items():
                 if key != but and span in measured:
@@ -100,37 +101,38 @@ def slowdown(stretches: Iterable[Stretch], prior: Prior | None = None) -> dict[S
     """S by span of one model, with 90 % intervals. Without stretches at two spans: the prior."""
     prior = prior or Prior.default()
     usable = [s for s in stretches if s.seconds > 0 and math.isfinite(s.seconds)]
-    batch = reference_batch(usable)
-    bases = sorted({(s.gpu_type, s.gpus) for s in usable})
-    spans = (Span.RACK, Span.CLUSTER)
-    size = len(bases) + len(spans)
-    information = np.zeros((size, size))
-    score = np.zeros(size)
-    for s in usable:
-        row = np.zeros(size)
-        row[bases.index((s.gpu_type, s.gpus))] = 1.0
-        if s.span is not Span.NODE:
-            row[len(bases) + spans.index(s.span)] = 1.0
-        information += np.outer(row, row) / s.variance
-        score += row * math.log(seconds_at(s, batch)) / s.variance
-    for i, span in enumerate(spans):
-        information[len(bases) + i, len(bases) + i] += 1 / prior.sd[span] ** 2
-        score[len(bases) + i] += prior.mean[span] / prior.sd[span] ** 2
-    covariance = np.linalg.inv(information)
-    solution = covariance @ score
     contrasted, told = _told(usable)
+    solved = _solved(usable, prior) if contrasted else {}
     found = {Span.NODE: Estimate(1.0, (1.0, 1.0), measured=True)}
-    for i, span in enumerate(spans):
-        at = len(bases) + i
-        middle, sd = float(solution[at]), math.sqrt(float(covariance[at, at]))
-        if span not in contrasted:
-            middle, sd = prior.mean[span], prior.sd[span]
+    for span in SPREAD:
+        middle, sd = solved[span] if span in contrasted else (prior.mean[span], prior.sd[span])
         found[span] = _estimate(middle, sd, span in told)
     rack, cluster = found[Span.RACK], found[Span.CLUSTER]
     if cluster.value < rack.value:
         low, high = cluster.interval
         found[Span.CLUSTER] = Estimate(rack.value, (low, max(high, rack.value)), cluster.measured)
     return found
+
+
+def _solved(stretches: Sequence[Stretch], prior: Prior) -> dict[Span, tuple[float, float]]:
+    """log S by span, and its standard deviation."""
+    batch = reference_batch(stretches)
+    bases = {place: i for i, place in enumerate(sorted({(s.gpu_type, s.gpus) for s in stretches}))}
+    at = {span: len(bases) + i for i, span in enumerate(SPREAD)}
+    rows = np.zeros((len(stretches), len(bases) + len(at)))
+    for row, s in zip(rows, stretches, strict=True):
+        row[bases[s.gpu_type, s.gpus]] = 1.0
+        if s.span is not Span.NODE:
+            row[at[s.span]] = 1.0
+    weighted = rows.T / np.array([s.variance for s in stretches])
+    information = weighted @ rows
+    score = weighted @ np.log([seconds_at(s, batch) for s in stretches])
+    for span, i in at.items():
+        information[i, i] += 1 / prior.sd[span] ** 2
+        score[i] += prior.mean[span] / prior.sd[span] ** 2
+    covariance = np.linalg.inv(information)
+    solution = covariance @ score
+    return {span: (float(solution[i]), math.sqrt(float(covariance[i, i]))) for span, i in at.items()}
 
 
 def _told(stretches: Sequence[Stretch]) -> tuple[set[Span], set[Span]]:

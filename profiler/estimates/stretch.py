@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
@@ -63,7 +64,7 @@ def seconds_at(stretch: Stretch, batch: float | None) -> float:
     return stretch.seconds * batch / stretch.batch
 
 
-def reference_batch(stretches: list[Stretch]) -> float | None:
+def reference_batch(stretches: Sequence[Stretch]) -> float | None:
     """The batch that iterations are counted at: that of the newest stretch that knows its own."""
     known = [s for s in stretches if s.batch is not None]
     return max(known, key=lambda s: (s.at_s, s.start)).batch if known else None

@@ -37,7 +37,7 @@ from profiler.estimates.loss import Forecast, forecast
 from profiler.estimates.profiles import Store, lacks
 from profiler.estimates.scaling import Source
 from profiler.estimates.stretch import Span, Stretch
-from profiler.estimates.trust import Claim, Verdict, Watched, judge
+from profiler.estimates.trust import PEER_FACTOR, Claim, Verdict, Watched, judge
 from profiler.model import Run
 from profiler.rules.book import RuleBook, load
 from profiler.runs import persistence as reader_state
@@ -55,9 +55,9 @@ PIECE = 32 << 10
 #: A packed state is renewed this often, and when a job leaves.
 STATE_S = 300.0
 _BASE64 = "base64:"  #: before a reader's state; by versions before in base 85, which takes forty times as long
-#: Forecasts made in one round; a curve is forecast again when it grew by a tenth.
+#: Forecasts made in one round; a curve is forecast again when it reaches so many times as far, or not so far any more.
 FORECASTS_A_ROUND = 20
-GREW = 1.1
+FURTHER = 1.25
 
 #: What a reader may raise that has a fault. Whatever a log says, others' rounds go on.
 FAULTS = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, AssertionError, RecursionError)
@@ -85,7 +85,7 @@ class _Log:
     watched: tuple[Seconds, float] | None = None  #: (when, progress) at the first progress of this start
     loss: tuple[tuple[float, float], ...] = ()  #: of the starts before what the reader knows
     forecast: Forecast | None = None
-    forecast_n: int = 0
+    forecast_to: float = 0.0  #: the position that the curve had reached then
     own: dict[tuple[int, str, Gpus, Span], Stretch] = field(default_factory=dict)
     measured: Measurement = field(default_factory=Measurement)
 
@@ -134,21 +134,21 @@ class LogProfiles:
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
         now_s, nodes = observation.now_s, {n.name: n for n in observation.nodes}
         self._forecasts = FORECASTS_A_ROUND
-        changed = {}
+        changed: dict[JobId, Measurement] = {}
+        grown: list[tuple[ObservedJob, Measurement]] = []  #: each with what was known of it before
         began = time.monotonic()
-        waiting = due(observation, {job: log.read_s for job, log in self._logs.items()}, self._every_s)
-        for job in sorted(waiting, key=lambda job: self._logs[job.id].tried_s if job.id in self._logs else NEVER_S):
+        for job in self._waiting(observation):
             if time.monotonic() - began > self._budget_s:
                 break
             log = self._logs.get(job.id)
             if log is None:
                 log = self._logs[job.id] = _Log(LogReader(self._book, POINTS))
-            log.tried_s = now_s
+            log.tried_s, before = now_s, log.measured
             # No log takes all the time that there is for them.
             until = time.monotonic() + self._budget_s / 2
             try:
                 if self._look(log, job, read_log, nodes, now_s, until):
-                    changed[job.id] = log.measured
+                    grown.append((job, before))
             except PortError:
                 continue  # no log now; the next round asks again
             except FAULTS as error:
@@ -156,10 +156,19 @@ class LogProfiles:
                 changed[job.id] = log.measured
             if not log.behind:  # else it is due again at once, behind those who waited longer
                 log.read_s = now_s
+        for job, before in grown:  # once all have told: the jobs of a sweep share what is worked out of them together
+            found = self._concluded(job, now_s)
+            if found != before:
+                changed[job.id] = found
         known = {job.id for job in observation.jobs}
         for gone in [job for job in self._logs if job not in known]:
             del self._logs[gone]
         return changed
+
+    def _waiting(self, observation: Observation) -> list[ObservedJob]:
+        """Whose logs are due, the longest untried first."""
+        waiting = due(observation, {job: log.read_s for job, log in self._logs.items()}, self._every_s)
+        return sorted(waiting, key=lambda job: self._logs[job.id].tried_s if job.id in self._logs else NEVER_S)
 
     def _begun_anew(self, log: _Log, error: Exception) -> _Log:
         """Behind the piece that our reader failed at: a fault of ours, and none but this job's curve is to bear it."""
@@ -187,6 +196,7 @@ class LogProfiles:
         now_s: Seconds,
         until: Seconds,
     ) -> bool:
+        """Whether its log has grown; then what it tells is read, and stands in the store."""
         grown = self._read(log, job, read_log, until)
         if job.epoch != log.epoch:
             # What this look has read may be of either start: times are taken from the lines after it.
@@ -194,19 +204,32 @@ class LogProfiles:
             log.epoch, log.from_line, log.watched = job.epoch, 0 if first else log.reader.lines, None
         if not grown:
             return False
-        before = log.measured
         runs = [sane(run) for run in log.reader.runs()[-1:]]
-        spec = job.spec or (self._spec_of(job.id) if self._spec_of is not None else None)
-        self._take_key(log, job.id, spec)
+        self._take_key(log, job.id, self._spec(job))
         if runs:
             self._measure(log, job, runs[-1], nodes, now_s)
         else:
             log.measured = replace(log.measured, notes=lacks(progress=False))
-        log.measured = replace(log.measured, **self._shared(log, spec))
+        return True
+
+    def _spec(self, job: ObservedJob) -> JobSpec | None:
+        return job.spec or (self._spec_of(job.id) if self._spec_of is not None else None)
+
+    def _concluded(self, job: ObservedJob, now_s: Seconds) -> Measurement:
+        """What is measured of it, with what all jobs of its key have shown."""
+        log = self._logs[job.id]
+        try:
+            self._conclude(log, job, now_s)
+        except FAULTS as error:
+            log = self._logs[job.id] = self._begun_anew(log, error)
+        return log.measured
+
+    def _conclude(self, log: _Log, job: ObservedJob, now_s: Seconds) -> None:
+        """Its state is kept, too, now and then."""
+        log.measured = replace(log.measured, **self._shared(log, self._spec(job)))
         if abs(now_s - log.packed_s) >= STATE_S or job.state is not JobState.RUNNING:
             log.packed_s = now_s
             log.measured = replace(log.measured, offset=log.offset, identity=log.identity, profiler=self._packed(log))
-        return log.measured != before
 
     def _take_key(self, log: _Log, job: JobId, spec: JobSpec | None) -> None:
         """The key that its specification says now; what was kept under another one moves to it."""
@@ -256,8 +279,7 @@ class LogProfiles:
         moved = done != log.measured.done
         place = run_numbers.place(job.allocation, nodes)
         watched = Watched(now_s - log.watched[0], log.watched[1]) if moved else None
-        peers = self.store.peers(log.key, *place[:2], but=job.id) if place is not None else []
-        verdict = judge(Claim(done, total, seconds), watched, peers)
+        verdict = self._judged(Claim(done, total, seconds), watched, log.key, job.id, place)
         if place is not None and verdict.rate and (seconds is not None or moved):
             self._record(log, job, place, verdict, times, run, now_s)
         curve = run_numbers.merged(log.loss, run)
@@ -270,6 +292,16 @@ class LogProfiles:
             loss_forecast=self._forecast(log, curve, total),
             notes=run_numbers.notes(run, curve, verdict, progress, seconds is not None),
         )
+
+    def _judged(
+        self, claim: Claim, watched: Watched | None, key: str, job: JobId, place: tuple[GpuType, Gpus, Span] | None
+    ) -> Verdict:
+        verdict = judge(claim, watched)
+        if verdict.rate is None or place is None:
+            return verdict
+        # Where one of its likes comes near to it, no other is asked.
+        slower = self.store.peers(key, *place[:2], but=job, below=verdict.rate / PEER_FACTOR)
+        return judge(claim, watched, slower) if slower else verdict
 
     def _record(
         self,
@@ -319,9 +351,10 @@ class LogProfiles:
         }
 
     def _forecast(self, log: _Log, curve: tuple[tuple[float, float], ...], total: float | None) -> LossForecast | None:
-        if len(curve) >= GREW * log.forecast_n and self._forecasts > 0:
+        reached = curve[-1][0] if curve else 0.0  # not how many points: a reader keeps so many and no more
+        if self._forecasts > 0 and not log.forecast_to <= reached < FURTHER * log.forecast_to:
             self._forecasts -= 1
-            log.forecast_n = len(curve)
+            log.forecast_to = reached
             log.forecast, _ = forecast(curve)
         made = log.forecast
         if made is None:

@@ -42,6 +42,9 @@ class Profiles(Protocol):
 
 #: Logs looked at in one round; the others wait for the next.
 LOGS_A_ROUND = 500
+#: A log is looked at again when the job has run for this share longer, at the latest after so long: what a look can
+#: tell that is new is a share of what is known.
+SHARE, LATEST_S = 0.01, 60.0
 #: When a log that nobody has looked at yet was read.
 NEVER_S = float("-inf")
 #: Newest points of a loss curve that are kept.
@@ -64,15 +67,22 @@ class _Reader:
 
 
 def due(observation: Observation, read_s: Mapping[JobId, Seconds], every_s: Seconds) -> list[ObservedJob]:
-    """The jobs whose logs are to be looked at in this round, the longest unread first. `read_s`: when each was read."""
-    found = []
+    """The jobs whose logs are to be looked at in this round, the longest unread first. `read_s`: when each was read;
+    `every_s`: how often that of a job is read which has just begun."""
+    waiting = []
     for job in observation.jobs:
         before_s = read_s.get(job.id, NEVER_S)
-        # Its last words, or its first; or the cluster's clock was set back meanwhile.
-        moved = job.since_s > before_s or before_s > observation.now_s
-        if job.epoch and (moved or (job.state is JobState.RUNNING and observation.now_s - before_s >= every_s)):
-            found.append((before_s, job.id, job))
-    return [job for *_, job in sorted(found, key=lambda each: each[:2])[:LOGS_A_ROUND]]
+        if job.epoch and _due(job, observation.now_s, before_s, every_s):
+            waiting.append((before_s, job.id, job))
+    return [job for *_, job in sorted(waiting, key=lambda each: each[:2])[:LOGS_A_ROUND]]
+
+
+def _due(job: ObservedJob, now_s: Seconds, before_s: Seconds, every_s: Seconds) -> bool:
+    # Its last words, or its first; or the cluster's clock was set back meanwhile.
+    if job.since_s > before_s or before_s > now_s:
+        return True
+    wait_s = max(every_s, min(SHARE * (now_s - job.since_s), LATEST_S))
+    return job.state is JobState.RUNNING and now_s - before_s >= wait_s
 
 
 class SdkProfiles:

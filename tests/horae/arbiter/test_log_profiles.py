@@ -95,6 +95,43 @@ def test_only_new_text_is_read() -> None:
     assert found.done == 390
 
 
+def test_a_log_of_hours_is_read_less_often_and_its_last_words_at_once() -> None:
+    logs, profiles = Logs(j=imagenet(10, 300, 0.25)), LogProfiles(10, budget_s=PATIENT_S)
+    profiles.update(look(3600.0, job()), logs)
+    logs.add("j", imagenet(300, 400, 0.25))
+    assert profiles.update(look(3630.0, job()), logs) == {}, "a hundredth of an hour is 36 s"
+    assert profiles.update(look(3637.0, job()), logs)["j"].done == 390
+    profiles.update(look(1e6, job()), logs)
+    logs.add("j", imagenet(400, 500, 0.25))
+    assert profiles.update(look(1e6 + 59.0, job()), logs) == {}
+    assert profiles.update(look(1e6 + 60.0, job()), logs)["j"].done == 490, "a minute at the latest"
+    logs.add("j", imagenet(500, 600, 0.25))
+    ended = job(state=JobState.COMPLETED, since_s=1e6 + 61.0)
+    assert profiles.update(look(1e6 + 62.0, ended), logs)["j"].done == 590
+
+
+def test_a_long_curve_is_forecast_again_as_it_goes_on() -> None:
+    """A reader keeps so many points and no more: how many there are does not say how far it has come."""
+    logs, profiles = Logs(j=""), LogProfiles(0, budget_s=PATIENT_S)
+    told = []
+    for start in range(10, 60_000, 3000):
+        logs.add("j", imagenet(start, start + 3000, 0.25, total=10**6))
+        (found,) = profiles.update(look(100.0 + start, job()), logs).values()
+        told.append(found.loss_forecast)
+    assert told[5] is not None
+    assert told[-1] is not None
+    assert told[-1].parameters != told[5].parameters
+
+
+def test_jobs_that_are_read_together_are_told_the_same() -> None:
+    """What the first of a sweep is told of its key holds what the last has just shown."""
+    logs = Logs(a=imagenet(10, 600, 0.4), b=imagenet(10, 600, 0.1))
+    jobs = (job("a", nodes={"n1": 2}), job("b", nodes={"n2": 8}))
+    found = LogProfiles(0, budget_s=PATIENT_S).update(look(100.0, *jobs), logs)
+    assert found["a"].rates == found["b"].rates
+    assert found["a"].rates["v100"].keys() >= {2, 8}
+
+
 def test_a_resize_starts_a_new_stretch_and_both_counts_are_known() -> None:
     logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0, budget_s=PATIENT_S)
     profiles.update(look(100.0, job()), logs)
