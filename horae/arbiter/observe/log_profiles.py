@@ -83,7 +83,8 @@ class _Log:
     epoch: int = 0  #: the start that `from_line` and `watched` belong to
     from_line: int = 0  #: lines up to here were written at another placement
     watched: tuple[Seconds, float] | None = None  #: (when, progress) at the first progress of this start
-    loss: tuple[tuple[float, float], ...] = ()  #: of the starts before what the reader knows
+    loss: tuple[tuple[float, float], ...] = ()  #: of the runs before the one that is being read
+    ended_line: int = 0  #: up to where those were read
     forecast: Forecast | None = None
     forecast_to: float = 0.0  #: the position that the curve had reached then
     own: dict[tuple[int, str, Gpus, Span], Stretch] = field(default_factory=dict)
@@ -176,8 +177,8 @@ class LogProfiles:
         note = f"a part of its log was left out: the reader failed there ({type(error).__name__})"
         measured = replace(log.measured, notes=(note,))
         return replace(
-            log, reader=LogReader(self._book, POINTS), loss=log.measured.loss, from_line=0, watched=None,
-            measured=measured,
+            log, reader=LogReader(self._book, POINTS), loss=log.measured.loss, from_line=0, ended_line=0,
+            watched=None, measured=measured,
         )  # fmt: skip
 
     def key_of(self, job: JobId) -> str:
@@ -204,10 +205,14 @@ class LogProfiles:
             log.epoch, log.from_line, log.watched = job.epoch, 0 if first else log.reader.lines, None
         if not grown:
             return False
-        runs = [sane(run) for run in log.reader.runs()[-1:]]
+        runs = log.reader.runs()
         self._take_key(log, job.id, self._spec(job))
+        for ended in runs[:-1]:
+            if ended.last_line > log.ended_line:  # a start that trains some steps again is a run of its own
+                log.ended_line = ended.last_line
+                log.loss = run_numbers.thinned(run_numbers.merged(log.loss, sane(ended)))
         if runs:
-            self._measure(log, job, runs[-1], nodes, now_s)
+            self._measure(log, job, sane(runs[-1]), nodes, now_s)
         else:
             log.measured = replace(log.measured, notes=lacks(progress=False))
         return True
@@ -253,7 +258,7 @@ class LogProfiles:
             if log.identity and chunk.identity != log.identity:
                 # Another file: what was measured stays, reading begins anew.
                 log.loss = log.measured.loss
-                log.reader, log.from_line, start = LogReader(self._book, POINTS), 0, 0
+                log.reader, log.from_line, log.ended_line, start = LogReader(self._book, POINTS), 0, 0, 0
                 if chunk.next_offset != len(chunk.data):  # it is longer than what was read of the old one
                     chunk = read_log(job.id, 0)
             log.identity, log.offset = chunk.identity, chunk.next_offset - len(chunk.data)

@@ -18,6 +18,9 @@ from profiler.estimates.stretch import Span
 from profiler.estimates.trust import Verdict
 from profiler.model import Kind, Run
 
+#: Points kept of the loss curve of the runs before.
+MOST_POINTS = 256
+
 
 def progress(run: Run) -> tuple[float, float | None, bool] | None:
     """(done, total, counted in epochs) of a run, None where it shows no progress."""
@@ -65,6 +68,13 @@ def merged(before: tuple[tuple[float, float], ...], run: Run) -> tuple[tuple[flo
     again = now[0][0]
     stands = [(at, value) for at, value in before if at < again]
     return curve_of([(at, None, value) for at, value in [*stands, *now]])
+
+
+def thinned(curve: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+    """Not more than `MOST_POINTS`: every second goes, the last stays."""
+    while len(curve) > MOST_POINTS:
+        curve = (*curve[:-1:2], curve[-1])
+    return curve
 
 
 def notes(

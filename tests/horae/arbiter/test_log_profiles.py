@@ -123,6 +123,32 @@ def test_a_long_curve_is_forecast_again_as_it_goes_on() -> None:
     assert told[-1].parameters != told[5].parameters
 
 
+def test_a_start_that_trains_some_steps_again_does_not_lose_the_curve_before() -> None:
+    logs, profiles = Logs(j=imagenet(10, 1500, 0.25)), LogProfiles(0, budget_s=PATIENT_S)
+    profiles.update(look(100.0, job()), logs)
+    for start in range(1, 4):  # requeued: the same file, from the last checkpoint
+        logs.add("j", imagenet(1000 * start, 1000 * start + 1500, 0.25))
+        (found,) = profiles.update(look(100.0 + 10 * start, job()), logs).values()
+        at = [k for k, _ in found.loss]
+        assert at == sorted(set(at))
+    assert found.done == 4490
+    assert at[0] <= 2500, "the newest points of the whole curve, not of the last start"
+    assert found.loss[-1][1] == pytest.approx(7.0 / (1 + 4490 / 500), abs=1e-3)
+    again = LogProfiles(0, budget_s=PATIENT_S)
+    again.restore({"j": found})
+    logs.add("j", imagenet(4500, 4600, 0.25))
+    (later,) = again.update(look(200.0, job()), logs).values()
+    assert later.loss[0][0] == pytest.approx(at[0] + 100, abs=100)
+
+
+def test_another_training_in_the_same_log_begins_its_own_curve() -> None:
+    logs, profiles = Logs(j=imagenet(10, 1500, 0.25)), LogProfiles(0, budget_s=PATIENT_S)
+    profiles.update(look(100.0, job()), logs)
+    logs.add("j", imagenet(10, 300, 0.25))
+    (found,) = profiles.update(look(200.0, job()), logs).values()
+    assert [k for k, _ in found.loss] == list(range(10, 300, 10))
+
+
 def test_jobs_that_are_read_together_are_told_the_same() -> None:
     """What the first of a sweep is told of its key holds what the last has just shown."""
     logs = Logs(a=imagenet(10, 600, 0.4), b=imagenet(10, 600, 0.1))
