@@ -54,6 +54,8 @@ BYTES_A_LOOK = 8 << 20
 PIECE = 32 << 10
 #: A packed state is renewed this often, and when a job leaves.
 STATE_S = 300.0
+#: Stretches of a job that are kept with its measurement: the newest, where it was resized more often.
+OWN_STRETCHES = 64
 _BASE64 = "base64:"  #: before a reader's state; by versions before in base 85, which takes forty times as long
 #: Forecasts made in one round; a curve is forecast again when it reaches so many times as far, or not so far any more.
 FORECASTS_A_ROUND = 20
@@ -326,6 +328,8 @@ class LogProfiles:
             job.id, gpu_type, gpus, span, 1 / verdict.rate, n, spread, run.batch_size, now_s, job.epoch, log.tenant
         )
         log.own[job.epoch, gpu_type, gpus, span] = stretch
+        if len(log.own) > OWN_STRETCHES:
+            del log.own[next(iter(log.own))]
         self.store.record(log.key, stretch)
 
     def _shared(self, log: _Log, spec: JobSpec | None) -> dict[str, Any]:

@@ -141,6 +141,18 @@ def test_a_start_that_trains_some_steps_again_does_not_lose_the_curve_before() -
     assert later.loss[0][0] == pytest.approx(at[0] + 100, abs=100)
 
 
+def test_what_is_kept_of_a_job_that_is_resized_a_thousand_times_stays_small() -> None:
+    logs, profiles = Logs(j=""), LogProfiles(0, budget_s=PATIENT_S)
+    sizes = []
+    for epoch in range(1, 301):
+        held = job(epoch=epoch, nodes={"n1": 1 + epoch % 4}, since_s=1000.0 * epoch)
+        profiles.update(look(1000.0 * epoch + 1, held), logs)  # its start is seen
+        logs.add("j", imagenet(100 * epoch, 100 * epoch + 100, 0.25))
+        for found in profiles.update(look(1000.0 * epoch + 500, held), logs).values():
+            sizes.append(len(found.profiler["stretches"]))
+    assert 50 <= max(sizes) <= 64
+
+
 def test_another_training_in_the_same_log_begins_its_own_curve() -> None:
     logs, profiles = Logs(j=imagenet(10, 1500, 0.25)), LogProfiles(0, budget_s=PATIENT_S)
     profiles.update(look(100.0, job()), logs)
