@@ -102,7 +102,7 @@ class Handlers:
 
     def metrics(self, caller: Caller) -> str:
         status = self._backend.status(ended=True, losses=False)
-        return metrics.render(access.counted(status, caller, self._site))
+        return metrics.render(access.numbers(status, caller, self._site))
 
     # --- requests -----------------------------------------------------------------------------------------
 
