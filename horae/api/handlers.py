@@ -63,7 +63,9 @@ class Handlers:
         return {**access.about(self._backend.about(), caller, self._site), "you": you}
 
     def status(self, caller: Caller, *, ended: bool, losses: bool, starts: bool, brief: bool) -> Answer:
-        found = self._backend.status(ended=ended, losses=losses, starts=starts, brief=brief)
+        # Where others' are hidden a tenant's row is made anew of one's own jobs, of more than their lines.
+        less = brief and not self._site.hides()
+        found = self._backend.status(ended=ended, losses=losses, starts=starts, brief=less)
         return access.status(found, caller, self._site)
 
     def job(self, caller: Caller, job: str) -> Answer:

@@ -295,6 +295,8 @@ def test_one_sees_ones_own_where_others_are_hidden(
     assert [(j["name"], j["command"]) for j in status["jobs"]] == [("mine", JOB["command"])]
     [tenant] = status["tenants"]
     assert (tenant["name"], tenant["held"], tenant["running"]) == ("speech", 1, 1)
+    [short] = client.status(brief=True)["tenants"]
+    assert short["gpu_s"] >= tenant["gpu_s"] > 0
     assert client.explain("4")["ahead"] == []
     assert {e["job"] for e in client.history()} <= {None, "4"}
     assert 'horae_jobs{state="running",tenant="speech"} 1.0' in client.metrics()
