@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from fastapi.concurrency import run_in_threadpool
 
@@ -35,6 +36,7 @@ LOOK_S = 0.2
 class Handlers:
     def __init__(self, backend: Backend, site: access.AccessRules) -> None:
         self._backend, self._site = backend, site
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  #: by user, while calls wait
 
     def of(self, verb: ApiVerb) -> Callable[..., Any]:
         """What answers it, given who calls and what they say."""
@@ -132,7 +134,8 @@ class Handlers:
         def news(found: Answer) -> bool:
             return found["offer"] is not None and found["offer"]["number"] > after
 
-        found = await _waited(lambda: self._backend.offer(self._meant(app, caller), by=caller.name), news, wait_s)
+        meant = await run_in_threadpool(self._meant, app, caller)
+        found = await self._waited(caller, lambda: self._backend.offer(meant, by=caller.name), news, wait_s)
         return found if news(found) else {**found, "offer": None}
 
     def agent_instance(self, caller: Caller, app: str) -> str:
@@ -142,10 +145,28 @@ class Handlers:
         return self._backend.bid(self._meant(app, caller), offer, bids, by=caller.name)
 
     async def win(self, caller: Caller, app: str, offer: int, *, wait_s: Seconds) -> Answer:
-        def ask() -> Answer:
-            return self._backend.win(self._meant(app, caller), offer, by=caller.name)
+        meant = await run_in_threadpool(self._meant, app, caller)
 
-        return await _waited(ask, lambda found: bool(found["settled"]), wait_s)
+        def ask() -> Answer:
+            return self._backend.win(meant, offer, by=caller.name)
+
+        return await self._waited(caller, ask, lambda found: bool(found["settled"]), wait_s)
+
+    async def _waited(
+        self, caller: Caller, ask: Callable[[], Answer], enough: Callable[[Answer], bool], wait_s: Seconds
+    ) -> Answer:
+        """Ask until there is news or the time is over. Holds no thread while it waits.
+
+        Of one user's calls that wait, one at a time asks: more than a hundred may, and each goes through all jobs.
+        """
+        turn = self._asking.setdefault(caller.name, asyncio.Lock())
+        until = time.monotonic() + wait_s
+        while True:
+            async with turn:
+                found = await run_in_threadpool(ask)
+            if enough(found) or time.monotonic() >= until:
+                return found
+            await asyncio.sleep(LOOK_S)
 
     def _meant(self, name: str, caller: Caller) -> str:
         """The app that the caller means; one with jobs that are hidden is answered like one that never was."""
@@ -158,16 +179,6 @@ class Handlers:
         wrong = f"several tenants have an app {name}" if meant else f"there is no app {name} with jobs to run"
         remedy = f"say which: {', '.join(sorted(meant))}" if meant else "`horae apps` lists them"
         raise BadInput(wrong, field="app", value=name, remedy=remedy)
-
-
-async def _waited(ask: Callable[[], Answer], enough: Callable[[Answer], bool], wait_s: Seconds) -> Answer:
-    """Ask until there is news or the time is over. Holds no thread while it waits."""
-    until = time.monotonic() + wait_s
-    while True:
-        found = await run_in_threadpool(ask)
-        if enough(found) or time.monotonic() >= until:
-            return found
-        await asyncio.sleep(LOOK_S)
 
 
 def _specs(jobs: Sequence[JobForm], caller: Caller) -> list[JobSpec]:
