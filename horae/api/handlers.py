@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from fastapi.concurrency import run_in_threadpool
 
@@ -35,6 +36,7 @@ LOOK_S = 0.2
 class Handlers:
     def __init__(self, backend: Backend, site: access.AccessRules) -> None:
         self._backend, self._site = backend, site
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  #: by user, while calls wait
 
     def of(self, verb: ApiVerb) -> Callable[..., Any]:
         """What answers it, given who calls and what they say."""
@@ -63,7 +65,9 @@ class Handlers:
         return {**access.about(self._backend.about(), caller, self._site), "you": you}
 
     def status(self, caller: Caller, *, ended: bool, losses: bool, starts: bool, brief: bool) -> Answer:
-        found = self._backend.status(ended=ended, losses=losses, starts=starts, brief=brief)
+        # Where others' are hidden a tenant's row is made anew of one's own jobs, of more than their lines.
+        less = brief and not self._site.hides()
+        found = self._backend.status(ended=ended, losses=losses, starts=starts, brief=less)
         return access.status(found, caller, self._site)
 
     def job(self, caller: Caller, job: str) -> Answer:
@@ -102,7 +106,7 @@ class Handlers:
 
     def metrics(self, caller: Caller) -> str:
         status = self._backend.status(ended=True, losses=False)
-        return metrics.render(access.counted(status, caller, self._site))
+        return metrics.render(access.numbers(status, caller, self._site))
 
     # --- requests -----------------------------------------------------------------------------------------
 
@@ -130,7 +134,8 @@ class Handlers:
         def news(found: Answer) -> bool:
             return found["offer"] is not None and found["offer"]["number"] > after
 
-        found = await _waited(lambda: self._backend.offer(self._meant(app, caller), by=caller.name), news, wait_s)
+        meant = await run_in_threadpool(self._meant, app, caller)
+        found = await self._waited(caller, lambda: self._backend.offer(meant, by=caller.name), news, wait_s)
         return found if news(found) else {**found, "offer": None}
 
     def agent_instance(self, caller: Caller, app: str) -> str:
@@ -140,10 +145,28 @@ class Handlers:
         return self._backend.bid(self._meant(app, caller), offer, bids, by=caller.name)
 
     async def win(self, caller: Caller, app: str, offer: int, *, wait_s: Seconds) -> Answer:
-        def ask() -> Answer:
-            return self._backend.win(self._meant(app, caller), offer, by=caller.name)
+        meant = await run_in_threadpool(self._meant, app, caller)
 
-        return await _waited(ask, lambda found: bool(found["settled"]), wait_s)
+        def ask() -> Answer:
+            return self._backend.win(meant, offer, by=caller.name)
+
+        return await self._waited(caller, ask, lambda found: bool(found["settled"]), wait_s)
+
+    async def _waited(
+        self, caller: Caller, ask: Callable[[], Answer], enough: Callable[[Answer], bool], wait_s: Seconds
+    ) -> Answer:
+        """Ask until there is news or the time is over. Holds no thread while it waits.
+
+        Of one user's calls that wait, one at a time asks: more than a hundred may, and each goes through all jobs.
+        """
+        turn = self._asking.setdefault(caller.name, asyncio.Lock())
+        until = time.monotonic() + wait_s
+        while True:
+            async with turn:
+                found = await run_in_threadpool(ask)
+            if enough(found) or time.monotonic() >= until:
+                return found
+            await asyncio.sleep(LOOK_S)
 
     def _meant(self, name: str, caller: Caller) -> str:
         """The app that the caller means; one with jobs that are hidden is answered like one that never was."""
@@ -156,16 +179,6 @@ class Handlers:
         wrong = f"several tenants have an app {name}" if meant else f"there is no app {name} with jobs to run"
         remedy = f"say which: {', '.join(sorted(meant))}" if meant else "`horae apps` lists them"
         raise BadInput(wrong, field="app", value=name, remedy=remedy)
-
-
-async def _waited(ask: Callable[[], Answer], enough: Callable[[Answer], bool], wait_s: Seconds) -> Answer:
-    """Ask until there is news or the time is over. Holds no thread while it waits."""
-    until = time.monotonic() + wait_s
-    while True:
-        found = await run_in_threadpool(ask)
-        if enough(found) or time.monotonic() >= until:
-            return found
-        await asyncio.sleep(LOOK_S)
 
 
 def _specs(jobs: Sequence[JobForm], caller: Caller) -> list[JobSpec]:

@@ -56,10 +56,13 @@ def _gpus(status: Mapping[str, Any]) -> Iterable[Metric]:
 def _jobs(status: Mapping[str, Any]) -> Iterable[Metric]:
     unused = GaugeMetricFamily("horae_gpus_unused", "GPUs that jobs hold and do not use.", labels=["tenant"])
     counts = Counter[str]()
+    private = set()  # of a tenant, not all is known to who asks: less would be a wrong number
     for job in status["jobs"]:
         counts[job["tenant"]] += job.get("unused_gpus", 0)
-    for tenant, number in sorted(counts.items()):
-        unused.add_metric([tenant], number)
+        if "unused_gpus" not in job:
+            private.add(job["tenant"])
+    for tenant in sorted(counts.keys() - private):
+        unused.add_metric([tenant], counts[tenant])
     yield unused
     jobs = GaugeMetricFamily("horae_jobs", "Jobs by state.", labels=["tenant", "state"])
     for (tenant, state), number in sorted(Counter((j["tenant"], j["state"]) for j in status["jobs"]).items()):

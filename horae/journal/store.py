@@ -40,6 +40,8 @@ _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 #: What a row that is not ours, or is damaged, may raise while it is folded
 ODD = (LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError, RecursionError)
 _COLUMNS = "seq, wall_s, at_s, kind, job, pool, data"
+#: The same for people.
+_TOLD = _COLUMNS.replace("data", f"CASE kind WHEN '{Kind.CHECKPOINT.value}' THEN '{{}}' ELSE data END")
 
 
 class JournalStopped(FixConfiguration):
@@ -309,7 +311,9 @@ class Journal:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> tuple[Event, ...]:
-        """Events in order, from a connection of its own: safe from any thread, beside the writer."""
+        """Events in order, from a connection of its own: safe from any thread, beside the writer. A compaction without
+        the ledger that it stores: that is as large as all jobs together, and who asks for history would have it read.
+        """
         where, values = ["seq > ?"], [after]
         if job is not None:
             where.append("job = ?")
@@ -321,9 +325,9 @@ class Journal:
         try:
             with self._using:
                 if self.alone:
-                    return tuple(events_where(self._db, f"{' AND '.join(where)} {tail}", values))
+                    return tuple(events_where(self._db, f"{' AND '.join(where)} {tail}", values, _TOLD))
             with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
-                return tuple(events_where(reader, f"{' AND '.join(where)} {tail}", values))
+                return tuple(events_where(reader, f"{' AND '.join(where)} {tail}", values, _TOLD))
         except sqlite3.Error as error:
             raise self._stopped(error) from error
 
@@ -351,9 +355,11 @@ def _newest_checkpoint(db: sqlite3.Connection) -> int | None:
     return row[0]
 
 
-def events_where(db: sqlite3.Connection, where: str, values: Sequence[object]) -> Iterator[Event]:
+def events_where(
+    db: sqlite3.Connection, where: str, values: Sequence[object], columns: str = _COLUMNS
+) -> Iterator[Event]:
     for seq, wall_s, at_s, kind, job, pool, data in db.execute(
-        f"SELECT {_COLUMNS} FROM events WHERE {where}", tuple(values)
+        f"SELECT {columns} FROM events WHERE {where}", tuple(values)
     ):
         yield Event(seq, wall_s, at_s, _KINDS.get(kind) or Kind(kind), parsed(data), job, pool)
 

@@ -6,19 +6,21 @@ From the journal's ledger alone, so that a restart, a replay and a second reader
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from horae.journal import Ledger
-from horae.sweeps.sweep import VARIABLE, from_text
-from policy.model import App, BadInput
+from horae.sweeps.variable import VARIABLES
+from policy.model import App
 
 
 def apps(ledger: Ledger, pool: str) -> tuple[App, ...]:
     """The pool's live sweeps, by name. A variable that is no scheduler makes its job a plain one."""
+    VARIABLES.forget(ledger)
     found: dict[str, App] = {}
     for record in sorted(ledger.live(pool), key=lambda r: (r.submitted_s, r.id)):
-        text = record.spec.env.get(VARIABLE)
-        if text is not None and record.app_key not in found:
-            try:
-                found[record.app_key] = from_text(record.app_key, text)
-            except BadInput:
-                continue
+        if record.app_key in found:
+            continue
+        said = VARIABLES.of(record)
+        if said is not None and said.app is not None:
+            found[record.app_key] = replace(said.app, name=record.app_key)
     return tuple(found[name] for name in sorted(found))

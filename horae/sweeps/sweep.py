@@ -20,7 +20,6 @@ bracket, and draws as many settings as its brackets need.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import string
 from collections.abc import Iterator, Mapping
@@ -32,16 +31,12 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from horae.job_form import MOST_JOBS, Iterations, Name, Positive, Text, Variable, Word
 from horae.sweeps.schedules import hyperband, successive_halving
-from policy import bounds
-from policy.model import App, BadInput, Phase
+from horae.sweeps.variable import MOST_PARAMETERS, VARIABLE, to_text
+from policy.model import App, Phase
 from policy.text.forms import AtLeastOne, GpusForm, Loss
 from policy.text.textform import Document, Form, fit, wrong
 
-#: The variable of a job that holds its app's scheduler.
-VARIABLE = "HORAE_SWEEP"
 Value = Loss | Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | Text | bool
-#: Of one app; halving a million jobs takes twenty.
-MOST_PHASES = 100
 
 
 class RangeForm(Form):
@@ -82,7 +77,7 @@ class SweepForm(Form):
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._-]+$")]
     command: list[Text] = Field(min_length=1, max_length=4096)
     gpus: GpusForm
-    parameters: dict[Variable, Values] = Field(min_length=1, max_length=100)
+    parameters: dict[Variable, Values] = Field(min_length=1, max_length=MOST_PARAMETERS)
     scheduler: SchedulerForm
     samples: int | None = Field(None, ge=1, le=MOST_JOBS)
     seed: int = Field(0, ge=-(1 << 63), lt=1 << 63)
@@ -187,7 +182,6 @@ def _job(form: SweepForm, setting: Setting, document: Document) -> dict[str, Any
             VARIABLE: to_text(setting.app, setting.values),
         },
     }
-    job["env"][VARIABLE] = to_text(setting.app, setting.values)
     for key, value in (("checkpoint", form.checkpoint), ("cwd", form.cwd), ("tenant", form.tenant)):
         if value is not None:
             job[key] = filled(value, key)
@@ -196,41 +190,3 @@ def _job(form: SweepForm, setting: Setting, document: Document) -> dict[str, Any
 
 def _word(value: Value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-# --- the scheduler in a job's environment ------------------------------------------------------------------
-
-
-def to_text(app: App, values: Mapping[str, Value]) -> str:
-    """What `VARIABLE` holds: the app, and the job's own setting for the trainer to read."""
-    plain = {
-        "scheduler": app.scheduler,
-        "budget": app.budget,
-        "demand_max": app.demand_max,
-        "phases": [[p.jobs, p.iterations] for p in app.phases],
-        "parameters": dict(values),
-    }
-    return json.dumps(plain, sort_keys=True)
-
-
-def from_text(name: str, text: str) -> App:
-    """The app that `to_text` wrote. Raises BadInput: a user may set the variable to anything."""
-    try:
-        plain = json.loads(text)
-        phases = tuple(Phase(int(jobs), float(iterations)) for jobs, iterations in plain["phases"])
-        budget = None if plain["budget"] is None else float(plain["budget"])
-        demand = None if plain["demand_max"] is None else int(plain["demand_max"])
-        scheduler = str(plain["scheduler"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise BadInput(
-            f"is no scheduler: {error}", field=VARIABLE, value=text[:200], remedy="horae submit --sweep"
-        ) from None
-    possible = (
-        len(phases) <= MOST_PHASES
-        and all(0 < p.jobs <= MOST_JOBS and bounds.LEAST_WORK <= p.iterations <= bounds.MOST_WORK for p in phases)
-        and (budget is None or 0 < budget <= bounds.MOST_GPU_S)
-        and (demand is None or 0 < demand <= bounds.MOST_GPUS)
-    )
-    if not possible:
-        raise BadInput("has impossible phases", field=VARIABLE, remedy="horae submit --sweep")
-    return App(name, scheduler, budget, demand, phases)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -14,9 +13,9 @@ from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
-from horae.sweeps.sweep import VARIABLE, from_text
+from horae.sweeps.variable import VARIABLES
 from horae.views.rows import state_word, why
-from policy.model import App, BadInput
+from policy.model import App
 from policy.parts.sweeps import CURVES, HALVING, loss_by, phase_ends
 
 Measured = Mapping[JobId, Measurement]
@@ -45,12 +44,9 @@ class AppPhase:
 def scheduler(records: Iterable[JobRecord]) -> App | None:
     """The scheduler that the app's jobs carry; None: it has none of its own."""
     for record in records:
-        text = record.spec.env.get(VARIABLE)
-        if text is not None:
-            try:
-                return from_text(record.app_key, text)
-            except BadInput:
-                continue
+        said = VARIABLES.of(record)
+        if said is not None and said.app is not None:
+            return replace(said.app, name=record.app_key)
     return None
 
 
@@ -183,11 +179,8 @@ def _trial(trial: Trial) -> answers.TrialAnswer:
 
 def parameters(record: JobRecord) -> dict[str, Any]:
     """The setting that a sweep gave this job."""
-    try:
-        found = json.loads(record.spec.env.get(VARIABLE, "{}"))["parameters"]
-    except (ValueError, KeyError, TypeError):
-        return {}
-    return dict(found) if isinstance(found, dict) else {}
+    said = VARIABLES.of(record)
+    return {} if said is None else dict(said.parameters)
 
 
 # --- why -----------------------------------------------------------------------------------------------------

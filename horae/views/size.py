@@ -120,11 +120,11 @@ class Share:
 
 
 def share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> Share:
-    capacity = seen.usable()
+    capacity, present = seen.usable(), seen.present()
     demand: dict[str, float] = {}
     held = 0
     for other in ledger.live(record.pool):
-        demand[other.tenant] = demand.get(other.tenant, 0.0) + jobs.usable(other, capacity, seen.present())
+        demand[other.tenant] = demand.get(other.tenant, 0.0) + jobs.usable(other, capacity, present)
         if other.tenant == record.tenant:
             held += sum(other.allocation.values())
     weights = {tenant: config.weight(tenant) for tenant in demand}

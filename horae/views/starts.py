@@ -17,7 +17,8 @@ from horae.arbiter.decide.queue import standing
 from horae.arbiter.standing import movable
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
-from horae.views.rows import job_row
+from horae.views import rows
+from policy.bounds import MOST_S
 from policy.model import EMPTY, Away, Code, Gpus, GpuType, Health, Node, NodeName, Seconds
 
 #: Waiting jobs of a pool that are looked at: behind so many nobody knows anything.
@@ -45,14 +46,14 @@ def starts(
 ) -> dict[JobId, StartEstimate]:
     """Of the pool's waiting jobs, and of `more`, which are not on record: those whose start can be told."""
     free: dict[GpuType, Gpus] = {}
-    missing: list[_Missing] = []
+    gone: dict[tuple[Seconds, Seconds, GpuType], Gpus] = {}
     for node in nodes:
         if pool_of.get(node.name) == pool and node.health is Health.UP:
             free[node.gpu_type] = free.get(node.gpu_type, 0) + max(node.gpus - node.foreign, 0)
-            for time in away.get(node.name, ()):
-                missing.append(
-                    _Missing(time.from_s - now_s, time.to_s - now_s, node.gpu_type, node.gpus - node.foreign)
-                )
+            for absence in away.get(node.name, ()):
+                span = (absence.from_s - now_s, absence.to_s - now_s, node.gpu_type)
+                gone[span] = gone.get(span, 0) + max(node.gpus - node.foreign, 0)
+    missing = [_Missing(*span, gpus) for span, gpus in gone.items()]  # of many nodes as of one
     ends: list[tuple[Seconds, JobId, GpuType, Gpus]] = []
     waiting = []
     for record in (*ledger.live(pool), *more):
@@ -65,14 +66,14 @@ def starts(
             free[gpu_type] = free.get(gpu_type, 0) - gpus
             if in_s is not None:
                 heapq.heappush(ends, (in_s, record.id, gpu_type, gpus))
-    for gone in missing:
-        heapq.heappush(ends, (gone.to_s, "", gone.gpu_type, 0))
+    for time in missing:
+        heapq.heappush(ends, (time.to_s, "", time.gpu_type, 0))
     return _served(sorted(waiting, key=standing(waiting))[:MOST], free, ends, missing)
 
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """GPUs of a node while it is away, in seconds from now."""
+    """GPUs of the nodes of a type that are away at one time, in seconds from now."""
 
     from_s: Seconds
     to_s: Seconds
@@ -100,12 +101,16 @@ def waits_for_a_limit(record: JobRecord) -> bool:
 
 
 def ends_in(record: JobRecord, now_s: Seconds) -> Seconds | None:
-    """Seconds until it ends, as far as it is known."""
-    row = job_row(record, now_s)
-    known = [] if row.time_left_s is None else [row.time_left_s]
-    if row.total is not None and row.rate:
-        known.append((row.total - row.done) / row.rate)
-    return max(min(known), 0.0) if known else None
+    """Seconds until it ends, as far as it is known. What its own words put beyond all times is not: nobody's clock or
+    calendar can show it."""
+    left_s = record.time_left_at(now_s) if record.live else None
+    done, total = rows.progress(record)
+    rate = rows.rate(record)
+    known = [] if left_s is None else [left_s]
+    if total is not None and rate:
+        known.append((total - done) / rate)
+    in_s = min(known, default=inf)
+    return max(in_s, 0.0) if in_s <= MOST_S else None
 
 
 def _served(
@@ -116,8 +121,13 @@ def _served(
 ) -> dict[JobId, StartEstimate]:
     found: dict[JobId, StartEstimate] = {}
     at_s: Seconds = 0.0
+    in_the_end = dict(free)  # once all has ended that is known to end; who does not fit then never does
+    for _, _, gpu_type, gpus in ends:
+        in_the_end[gpu_type] = in_the_end.get(gpu_type, 0) + gpus
     for record in waiting:
         need, types = record.spec.gpus.min, tuple(t for t in free if record.spec.runs_on(t))
+        if _gang(in_the_end, types, need) is None:
+            continue  # or anybody's jobs that fit nowhere would each cost a walk through all ends
         then, later, after, then_s = dict(free), list(ends), dict[JobId, None](), at_s
         while (gang := _gang(_there(then, missing, record, then_s), types, need)) is None and later:
             end_s, job, gpu_type, gpus = heapq.heappop(later)
@@ -131,7 +141,9 @@ def _served(
         found[record.id] = StartEstimate(at_s, tuple(after))
         for gpu_type, gpus in gang.items():
             free[gpu_type] -= gpus
-            if record.spec.time_limit_s is not None:
+            if record.spec.time_limit_s is None:
+                in_the_end[gpu_type] -= gpus
+            else:
                 left_s = max(record.spec.time_limit_s - record.ran_s, 0.0)
                 heapq.heappush(ends, (at_s + left_s, record.id, gpu_type, gpus))
     return found

@@ -17,7 +17,7 @@ from itertools import permutations
 from math import inf
 from typing import NamedTuple, Protocol
 
-from policy.model import Gpus, GpuType, Job
+from policy.model import GpuRange, Gpus, GpuType, Job
 from policy.themis.shapes import Bundle, Chunk, size
 
 #: Phases of up to this many jobs are tried in every order.
@@ -95,20 +95,22 @@ class Gangs:
         some = [i for i, n in enumerate(free) if n]
         types = sorted({bundle[i].gpu_type for i in some})
         for gpu_type in types:
-            nodes = [i for i in some if bundle[i].gpu_type == gpu_type]
+            nodes = [i for i in some if bundle[i].gpu_type == gpu_type] if len(types) > 1 else some
             widest = job.gpus.at_most(min(at_most, max(free[i] for i in nodes)))
             if widest:
                 gang = self.useful(job, gpu_type, widest)
                 yield ((min((free[i], i) for i in nodes if free[i] >= gang)[1], gang),)
-        if len(some) < 2:
-            return
+        widest = job.gpus.at_most(min(at_most, sum(free)))
+        if len(some) < 2 or widest <= min(free[i] for i in some):
+            return  # any of them holds it whole
         kinds = [(t,) for t in types] + ([tuple(types)] if len(types) > 1 and not self.one_type else [])
         for kind in kinds:
             everywhere = [i for i in some if bundle[i].gpu_type in kind]
             racks: dict[str, list[int]] = {}
             for i in everywhere:
                 racks.setdefault(bundle[i].rack, []).append(i)
-            for pool in [*racks.values(), everywhere] if len(racks) > 1 else [everywhere]:
+            within = [pool for pool in racks.values() if 1 < len(pool) < len(everywhere)]
+            for pool in (*within, everywhere):
                 wide = job.gpus.at_most(min(at_most, sum(free[i] for i in pool)))
                 if wide > max(free[i] for i in pool):
                     yield from self._spread(job, pool, free, wide)
@@ -154,10 +156,11 @@ def schedule(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs) -> Schedule:
     if not able:
         return Schedule(inf if left else 0.0, ())
     best = Schedule(inf, ())
+    caps = _caps([tasks[i].job for i in able], total)
     orders: Iterable[Sequence[int]] = [able]
     for attempt in range(2):
         for order in orders:
-            for cap in _caps(len(able), total):
+            for cap in caps:
                 seconds, first = _run(tasks, order, bundle, gangs, cap)
                 if seconds < best.seconds * (1 - 1e-12):
                     best = Schedule(seconds, first)
@@ -180,21 +183,32 @@ def prefer(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs, running: set[int
         key=lambda i: (i not in running, -tasks[i].iterations / alone[i], tasks[i].job.order),
     )
     best = Schedule(inf, ())
-    for cap in _caps(len(able), total) if able else ():
+    for cap in _caps([tasks[i].job for i in able], total) if able else ():
         seconds, first = _run(tasks, able, bundle, gangs, cap)
         if seconds < best.seconds * (1 - 1e-12):
             best = Schedule(seconds, first)
     return best
 
 
-def _caps(jobs: int, total: Gpus) -> list[Gpus]:
-    """Largest gangs to try: GPUs over every lane count, rounded both ways; many lanes in growing steps."""
+def _caps(jobs: Sequence[Job], total: Gpus) -> list[Gpus]:
+    """Largest gangs to try: GPUs over every lane count, rounded both ways; many lanes in growing steps. Of several
+    under which every job has the same largest gang the first: the others' schedules are no others."""
     caps: set[Gpus] = set()
-    lanes = 1
-    while lanes < jobs:
+    lanes, most = 1, len(jobs)
+    while lanes < most:
         caps |= {max(total // lanes, 1), -(-total // lanes)}
         lanes = max(lanes + 1, lanes * 5 // 4)
-    return sorted({*caps, max(total // jobs, 1), -(-total // jobs)}, reverse=True)
+    caps |= {max(total // most, 1), -(-total // most)}
+    ranges = {job.gpus for job in jobs}
+    told_apart: dict[tuple[Gpus, ...], Gpus] = {}
+    for cap in sorted(caps, reverse=True):
+        told_apart.setdefault(tuple(gpus.at_most(_cap(gpus, cap)) for gpus in ranges), cap)
+    return list(told_apart.values())
+
+
+def _cap(gpus: GpuRange, cap: Gpus) -> Gpus:
+    """As it is for a job of this range, which is never barred by it."""
+    return max(cap, gpus.above(0) or cap)
 
 
 def _area(tasks: Sequence[Task], alone: Mapping[int, float], bundle: Bundle, gangs: Gangs) -> float:
@@ -225,10 +239,12 @@ def _run(
     now = 0.0
     while waiting or running:
         still = []
-        for i in waiting:
+        for place, i in enumerate(waiting):
+            if not any(free):
+                still += waiting[place:]
+                break
             job = tasks[i].job
-            smallest = job.gpus.above(0) or cap
-            rate, take = gangs.best(job, bundle, free, max(cap, smallest)) if any(free) else (0.0, ())
+            rate, take = gangs.best(job, bundle, free, _cap(job.gpus, cap))
             if rate <= 0:
                 still.append(i)
                 continue

@@ -20,7 +20,7 @@ from horae.journal.form import numbered
 from horae.journal.store import FILE, rebuilt
 from horae.local import options as local_options
 from horae.spec import JobSpec
-from horae.sweeps import sweep
+from horae.sweeps import sweep, variable
 from horae.tui import forms as words
 from horae.views import rows
 from policy.model import BadInput, GpuRange
@@ -183,7 +183,7 @@ TARGETS = [
            [instance.to_text(instance.parse(INSTANCE), "json").encode()]),
     Target("config", lambda raw: config.parse(raw, "config.yaml"), (BadInput,), [CONFIG.encode()]),
     Target("sweep", lambda raw: sweep.read(load(raw, "sweep.yaml")), (BadInput,), [_text(SWEEP)]),
-    Target("sweep-variable", lambda raw: sweep.from_text("a", raw.decode("utf-8", "replace")), (BadInput,),
+    Target("sweep-variable", lambda raw: variable.from_text("a", raw.decode("utf-8", "replace")), (BadInput,),
            [_text({"scheduler": "hyperband", "budget": 1.0, "demand_max": 4, "phases": [[4, 10.0], [2, 20.0]]})],
            known=[b'{"scheduler":"x","budget":null,"demand_max":null,"phases":[[1e999,1]]}', b"[" * 100_000]),
     Target("words", _word, (BadInput,), [b"1:8", b"4", b"1,2,4", b"2-03:04:05", b"90s", b"1.5h"]),

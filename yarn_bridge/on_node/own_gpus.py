@@ -117,7 +117,8 @@ def _lock(name: str) -> int:
     with contextlib.suppress(FileExistsError):  # which may be a link of anybody's: its rights are left as they are
         os.mkdir(LOCKS)
         os.chmod(LOCKS, 0o1777)  # workers of all users
-    path, flags = os.path.join(LOCKS, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    path = os.path.join(LOCKS, name)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe of anybody's would be waited for
     try:  # not O_CREAT on what is there: in such a folder the kernel refuses that to all but the owner
         fd = os.open(path, flags)
     except FileNotFoundError:

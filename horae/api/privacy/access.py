@@ -89,6 +89,13 @@ def counted(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[
     return {**shown, "jobs": mine} if hidden.jobs(site.hides()) else shown
 
 
+def numbers(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
+    """The status that numbers are made of: how others use their GPUs is left out, as everywhere."""
+    data = counted(data, caller, site)
+    shown = [j if whole(j["owner"], caller, site) else public.only(j, public.JOB) for j in data["jobs"]]
+    return {**data, "jobs": shown}
+
+
 def events(data: Iterable[Mapping[str, Any]], caller: Caller, site: AccessRules) -> list[dict[str, Any]]:
     """Events; of other people's jobs, and of the cluster, what everybody may know."""
     found = [event for event in data if not event.get("job") or seen(_owner(event), caller, site)]

@@ -226,6 +226,31 @@ class Watched(dict[str, Any]):
         return super().items()
 
 
+def test_of_a_users_calls_that_wait_for_news_one_asks_at_a_time(serve: Serve, caller: Caller) -> None:
+    """More than a hundred may wait, and each goes through all jobs, five times a second: on the rounds' own thread."""
+    inside, together, enough = set[int](), list[int](), threading.Event()
+
+    class Waits(Book):
+        def offer(self, app: str, *, by: str) -> dict[str, Any]:
+            inside.add(threading.get_ident())
+            time.sleep(0.05)
+            together.append(len(inside))
+            inside.discard(threading.get_ident())
+            if len(together) > 24:
+                enough.set()
+            return {**super().offer(app, by=by), "offer": None}
+
+    client = serve(Waits())
+    caller.becomes("ann")
+    peers = [connected(client) for _ in range(12)]
+    for peer in peers:
+        peer.sendall(b"GET /v1/agents/offer?app=a&wait_s=20 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert enough.wait(200)
+    for peer in peers:
+        peer.close()
+    assert max(together) == 1
+
+
 def test_a_large_answer_is_written_in_the_thread_that_made_it(serve: Serve, caller: Caller) -> None:
     """Written in the one that serves everybody, 100,000 events kept all other callers for seconds."""
     caller.becomes("ann")

@@ -295,6 +295,8 @@ def test_one_sees_ones_own_where_others_are_hidden(
     assert [(j["name"], j["command"]) for j in status["jobs"]] == [("mine", JOB["command"])]
     [tenant] = status["tenants"]
     assert (tenant["name"], tenant["held"], tenant["running"]) == ("speech", 1, 1)
+    [short] = client.status(brief=True)["tenants"]
+    assert short["gpu_s"] >= tenant["gpu_s"] > 0
     assert client.explain("4")["ahead"] == []
     assert {e["job"] for e in client.history()} <= {None, "4"}
     assert 'horae_jobs{state="running",tenant="speech"} 1.0' in client.metrics()
@@ -315,6 +317,19 @@ def test_usage_alone_hides_the_others_tenants(build: Build, caller: Caller, monk
     assert [j["name"] for j in client.status()["jobs"]] == ["hidden-job"]
     assert client.status()["tenants"] == []
     assert 'horae_tenant_gpus{tenant="vision"}' not in client.metrics()
+
+
+def test_whose_gpus_lie_unused_is_in_no_strangers_numbers(build: Build, caller: Caller) -> None:
+    client = build()
+    caller.becomes(OTHER, CALLERS[OTHER])
+    client.submit([{**JOB, "tenant": "speech", "app": "mine"}])
+    caller.becomes(OWNER, CALLERS[OWNER])
+    client.submit([JOB])
+    for name, tenants in ((OWNER, {"vision"}), (OTHER, {"speech"}), (OPERATOR, {"vision", "speech"})):
+        caller.becomes(name, CALLERS[name])
+        lines = [line for line in client.metrics().splitlines() if line.startswith("horae_gpus_unused{")]
+        assert lines == [f'horae_gpus_unused{{tenant="{tenant}"}} 0.0' for tenant in sorted(tenants)]
+        assert 'horae_jobs{state="' in client.metrics()
 
 
 def test_who_holds_nothing_is_not_said_to_have_got_gpus() -> None:

@@ -195,6 +195,8 @@ def test_compaction_keeps_the_ledger_and_bounds_the_file(tmp_path: Path) -> None
     assert dropped > 400
     assert set(made.ledger.jobs) == {"0", *live}
     assert rebuilt(made.path) == made.ledger
+    (stored,) = made.history(kinds=[Kind.CHECKPOINT])
+    assert stored.data == {}, "who asks for history has not the whole ledger read"
     after = made.size()
     assert after[0] < before[0] / 3 and after[1] < before[1]
     ledger = made.ledger

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from horae.sweeps.schedules import hyperband, successive_halving
-from horae.sweeps.sweep import VARIABLE, from_text, read
+from horae.sweeps.sweep import read
+from horae.sweeps.variable import VARIABLE, from_text, said
 from policy.model import App, BadInput, Phase
 from policy.text.textform import load
 
@@ -111,3 +112,18 @@ def test_mistakes_are_shown_with_their_line(old: str, new: str, words: str, line
 def test_a_variable_set_to_nonsense_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         from_text("a", text)
+
+
+@pytest.mark.parametrize("parameters", ['{"a": NaN}', '{"a": 1e999}', '{"a": [1]}', "[1]", "null"])
+def test_a_setting_that_no_sweep_chooses_is_none(parameters: str) -> None:
+    """Answers are made of it: one that is no JSON was a failure for whoever asked for the apps."""
+    text = '{"phases": [], "budget": null, "demand_max": null, "scheduler": "external", "parameters": %s}'
+    found = said(text % parameters)
+    assert found.app is not None and not found.parameters
+    assert said(text % '{"a": 0.1, "b": "x", "c": true}').parameters == {"a": 0.1, "b": "x", "c": True}
+
+
+def test_lists_that_no_scheduler_has_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "loads", lambda text: pytest.fail(f"{len(text)} letters were read"))
+    for text in ("[" + "[]," * 20_000 + "1]", '{"a":' * 10_000, '["' + '\\"' * 30_000 + '",' + "[" * 10_000):
+        assert said(text).app is None

@@ -146,3 +146,19 @@ def test_equal_gpus_on_each_node() -> None:
 def test_running_jobs_first() -> None:
     tasks = tasks_of([[1.0] * 4] * 3, [10.0, 10.0, 10.0], [(1, 1)] * 3)
     assert [i for i, _ in prefer(tasks, one_node(1), gangs(), {2}).first] == [2]
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_jobs_of_one_size_are_scheduled_once_however_many_they_are(gpus: int) -> None:
+    """An app of a few hundred such jobs took longer than a decision may, and nothing was decided for anybody."""
+    asked = []
+
+    def counted(one: Job, gang: Sequence[Chunk]) -> float:
+        asked.append(one)
+        return speed(one, gang)
+
+    many = [Task(job(f"j{i}", gpus, rate={"v100": {gpus: 1.0}}), 100.0) for i in range(60)]
+    bundle = canonical([Chunk("v100", f"{k}?", 4) for k in range(8)])
+    found = schedule(many, bundle, Gangs(counted, ("v100",)))
+    assert len(found.first) == 32 // gpus
+    assert len(asked) <= 4 * len(many)

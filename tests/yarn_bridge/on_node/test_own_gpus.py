@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import eventually
 from yarn_bridge.on_node import own_gpus
 from yarn_bridge.on_node.own_gpus import devices
 
@@ -146,3 +147,16 @@ def test_rights_of_what_somebody_put_in_the_place_of_the_locks_are_left_alone(
     monkeypatch.setattr(os, "mkdir", raced)
     os.close(own_gpus._lock("one"))
     assert private.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_planted_pipe_is_not_waited_for(node: NodeManager, locks: Path) -> None:
+    """Whoever may log in at a node may put one there; workers of everybody waited at it for ever."""
+    node.answer = {"gpuDeviceInformation": {"gpus": GPUS}}
+    locks.mkdir()
+    where = f"127_0_0_1_{node.server.server_port}"
+    for gpu in GPUS:
+        os.mkfifo(locks / f"{where}-{gpu['uuid']}")
+    taken: list[Any] = []
+    worker = threading.Thread(target=lambda: taken.append(devices(node.env, OURS, 2, taken.append)), daemon=True)
+    worker.start()
+    eventually(lambda: taken)
