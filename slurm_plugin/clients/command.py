@@ -153,6 +153,14 @@ class CommandClient:
         """Limits of QOS and associations with what is used of them, in scontrol's words."""
         return self.ask("show assoc_mgr flags=qos,assoc", "reading the site's limits")
 
+    def qos_rules(self) -> str:
+        """Flags and factors of all QOS, as slurmdbd has them: slurmctld shows them to nobody."""
+        argv = ["sacctmgr", "-nP", "show", "qos", "format=name,flags,limitfactor"]
+        done = self._transport.run([self._path + argv[0], *argv[1:]], self._timeout_s)
+        if done.rc != 0:
+            raise port_error(done.err, "asking slurmdbd for the flags of QOS")
+        return done.out
+
     def reservations(self) -> str:
         """Of the whole cluster, in scontrol's words."""
         return self.ask("show reservation", "reading reservations")

@@ -1,5 +1,5 @@
 """`scontrol show assoc_mgr flags=qos,assoc` -> limits on GPUs, jobs and what goes with GPUs, what is used of each;
-licences. Pure."""
+`sacctmgr show qos` -> how a QOS's limits go with others', which slurmctld does not show; licences. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _OF = re.compile(r"([0-9]{1,12}|N)\(([0-9]{1,12})\)")
 #: What a job has the more of the more GPUs it has: CPUs, MiB of memory, GPUs, and GPUs of one type.
 _TRES = re.compile(r"(?:^|,)(cpu|mem|gres/gpu(?::[\w.-]{1,64})?)=([0-9]{1,15}|N)(?:\(([0-9]{1,15})\))?(?=,|$)")
 _GPUS = "gres/gpu"
+#: A QOS, its flags and its LimitFactor
+_RULES = re.compile(r"([^|]+)\|([\w,]*)\|([0-9]{1,9}(?:\.[0-9]{1,9})?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,12 @@ class Limited:
 
 
 @dataclass(frozen=True, slots=True)
+class QosRules:
+    before_partition: bool = False  #: what it limits goes before the limits of a partition's QOS (OverPartQOS)
+    factor: float | None = None  #: by which limits of associations are multiplied for jobs in it (LimitFactor)
+
+
+@dataclass(frozen=True, slots=True)
 class QosLimits:
     name: str
     group: Limited = Limited()
@@ -96,6 +104,16 @@ def read(text: str) -> SiteLimits:
         else:
             association = _association(_words(record))
             found.associations[association.account, association.user, association.partition] = association
+    return found
+
+
+def rules(text: str) -> dict[str, QosRules]:
+    """`sacctmgr -nP show qos format=name,flags,limitfactor` -> by QOS; what is not understood is not set."""
+    found = {}
+    for line in text.splitlines():
+        told = _RULES.fullmatch(line)
+        if told is not None:
+            found[told[1]] = QosRules("OverPartQOS" in told[2].split(","), float(told[3]) if told[3] else None)
     return found
 
 

@@ -259,6 +259,8 @@ class Observer:
             self._limits_s, self._limited = now_s, whom
             try:
                 self._quotas.took(limits.read(command.limits()))
+                if facts.accounting:
+                    self._quotas.told(limits.rules(command.qos_rules()))
             except PortError as error:
                 look.notes.append(error.text)
         return self._quotas.look(self.jobs, self.rows, facts)

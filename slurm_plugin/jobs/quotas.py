@@ -1,4 +1,5 @@
-"""Whom the site's limits bind: each job's QOS (its partition's first), its association and the accounts above it.
+"""Whom the site's limits bind: each job's QOS (its partition's first, unless its own goes before that), its
+association and the accounts above it.
 
 Slurm looks at the QOS before the association: a limit that a QOS sets takes the place of the association's own. One
 on CPUs or memory lets no more GPUs be held than go with so much, by the job that needs the least for each: Slurm does
@@ -10,18 +11,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from horae.port import JobId, ObservedJob
 from policy.model import EMPTY, Gpus, Quota
 from slurm_plugin.comment import parse_tag
-from slurm_plugin.jobs.limits import AssociationLimits, Bound, Limited, QosLimits, SiteLimits
+from slurm_plugin.jobs.limits import AssociationLimits, Bound, Limited, QosLimits, QosRules, SiteLimits
 from slurm_plugin.records import Facts, JobRow
 
 _DEEPEST = 64  #: accounts above each other
 _FREE = Bound()
 _NONE = Limited()
+_PLAIN = QosRules()
 _CPUS, _MEMORY, _OF_TYPE = "cpu", "mem", "gres/gpu:"
 _MIB = 1 << 20
 _LITTLE = 0.01  #: of anything, at least, is with a GPU that has any
@@ -51,12 +53,16 @@ class Quotas:
 
     def __init__(self) -> None:
         self._site = SiteLimits()
+        self._rules: Mapping[str, QosRules] = EMPTY
         self._others: dict[str, _Used] = {}
         self._taken: dict[str, _Used] = {}  #: what stands of others' use
         self._fresh = False
 
     def took(self, site: SiteLimits) -> None:
         self._site, self._fresh = site, True
+
+    def told(self, rules: Mapping[str, QosRules]) -> None:
+        self._rules = rules
 
     def look(self, jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow], facts: Facts) -> tuple[Quota, ...]:
         """Of the jobs that are shown; GPUs, jobs and what goes with them less what those that are not use."""
@@ -81,8 +87,10 @@ class Quotas:
 
     def _bind(self, row: JobRow, facts: Facts, job: ObservedJob) -> list[tuple[str, Limited]]:
         """Each limit that binds it, by its name."""
-        names = (facts.partition_qos.get(row.partition), row.qos)
-        chain = [self._site.qos[name] for name in dict.fromkeys(names) if name in self._site.qos]
+        names = self._names(row, facts)
+        chain = [self._site.qos[name] for name in names if name in self._site.qos]
+        factors = [self._rule(name).factor for name in names]
+        factor = next((each for each in factors if each is not None), 1.0)
         bound = list(_of_qos(row, chain))
         by_qos = {kind for qos in chain for kind in _set(qos, row)}
         known, account = self._site.associations, row.account or ""
@@ -91,18 +99,27 @@ class Quotas:
         above = self._above(association)
         for at in above:
             who = f"user {at.user} in account {at.account}" if at.user else f"account {at.account}"
-            limited = _unless(at.group, "group", by_qos)
+            limited = _unless(_times(at.group, factor), "group", by_qos)
             if limited.binds:
                 bound.append((who, limited))
         if users is not None and users.jobs.most is not None and ("user", "jobs") not in by_qos:
             bound.append((f"jobs of user {users.user} in account {users.account}", Limited(jobs=users.jobs)))
-        each = _of_one([*(qos.job for qos in chain), *(at.job for at in above)], job, row)
+        each = _of_one([*(qos.job for qos in chain), *(_times(at.job, factor) for at in above)], job, row)
         if _may_start(job):
             each += _in_minutes([limited for _, limited in bound], job, "safe" in facts.enforced)
         most = min(each, default=None)
         if most is not None and (job.spec is None or job.spec.gpus.max is None or job.spec.gpus.max > most):
             bound.append((f"GPUs of one job, {row.id}", Limited(Bound(most))))
         return bound
+
+    def _names(self, row: JobRow, facts: Facts) -> list[str]:
+        """The QOS that bind it, the one first whose limits go before the other's."""
+        own, partitions = row.qos or "", facts.partition_qos.get(row.partition, "")
+        first, second = (own, partitions) if self._rule(own).before_partition else (partitions, own)
+        return [name for name in dict.fromkeys((first, second)) if name]
+
+    def _rule(self, name: str) -> QosRules:
+        return self._rules.get(name, _PLAIN)
 
     def _above(self, association: AssociationLimits | None) -> list[AssociationLimits]:
         """It, its account, and the accounts above."""
@@ -207,6 +224,16 @@ def _unless(limited: Limited, kind: str, before: Collection[tuple[str, str]]) ->
     left = {what: bound for what, bound in limited.each().items() if (kind, what) not in before}
     own = {what: left.pop(what, _FREE) for what in ("gpus", "jobs", "minutes", "ahead")}
     return Limited(beside=left, **own)
+
+
+def _times(limited: Limited, factor: float) -> Limited:
+    """What of it LimitFactor changes: no numbers of jobs, and no minutes."""
+    beside = {tres: _multiplied(bound, factor) for tres, bound in limited.beside.items()}
+    return replace(limited, gpus=_multiplied(limited.gpus, factor), beside=beside)
+
+
+def _multiplied(bound: Bound, factor: float) -> Bound:
+    return bound if bound.most is None else replace(bound, most=int(bound.most * factor))
 
 
 def _of_one(limits: Iterable[Limited], job: ObservedJob, row: JobRow) -> list[Gpus]:

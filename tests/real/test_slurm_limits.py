@@ -115,6 +115,30 @@ def test_a_limit_on_a_type_or_on_memory_binds_as_one_on_gpus(
         cluster.run("sacctmgr", "-i", "delete", "qos", "bound")
 
 
+def test_a_qos_may_go_before_the_partitions_and_multiply_the_associations_limits(site: Driver, tmp_path: Path) -> None:
+    """`OverPartQOS` and `LimitFactor`, which slurmctld shows to nobody: of a partition's 2 GPUs, the QOS's own 7 and
+    twice the association's 3 the job has 6, as from Slurm alone."""
+    cluster = containers(site)
+    for words in (
+        "add qos narrow MaxTRESPerUser=gres/gpu=2",
+        "add qos wide MaxTRESPerUser=gres/gpu=7 Flags=OverPartQOS LimitFactor=2",
+        "modify user alice set qos+=wide",
+        "modify user alice set GrpTRES=gres/gpu=3",
+    ):
+        cluster.run("sacctmgr", "-i", *words.split())
+    cluster.run("scontrol", "update", "PartitionName=dl", "QOS=narrow")
+    try:
+        job = submit(site, "--qos=wide")
+        with arbitrated(site, tmp_path) as arbiter:
+            wait_for("it has what binds it lets it have", lambda: held(arbiter, job) == (6,), 120)
+            cluster.run("scancel", number(job))
+            wait_for("it is over", lambda: not cluster.run("squeue", "-h", "-j", number(job)))
+    finally:
+        cluster.run("scontrol", "update", "PartitionName=dl", "QOS=")
+        cluster.run("sacctmgr", "-i", "modify", "user", "alice", "set", "GrpTRES=gres/gpu=-1")
+        cluster.run("sacctmgr", "-i", "delete", "qos", "narrow,wide")
+
+
 def test_a_change_of_shape_mails_nobody(site: Driver) -> None:
     """With --mail-type=ALL plain Slurm writes "Failed, ExitCode 86" and "Began" at each."""
     cluster = containers(site)

@@ -72,6 +72,7 @@ class Boundary:
             "squeue": lambda: self.waits_for() if "%E" in argv else self._squeue(env["SQUEUE_FORMAT2"], argv),
             "sinfo": self._sinfo,
             "sacct": lambda: "".join(self.ended.get(each, "") for each in argv[argv.index("-j") + 1].split(",")),
+            "sacctmgr": lambda: "",
             "id": lambda: "horae\n",
             "scancel": lambda: "",
             "timeout": lambda: "",

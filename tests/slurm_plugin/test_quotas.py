@@ -12,7 +12,7 @@ from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.command_reading import partition_qos
 from slurm_plugin.files.transport import Completed
-from slurm_plugin.jobs.limits import Bound, SiteLimits, licences, read, throttle
+from slurm_plugin.jobs.limits import Bound, QosRules, SiteLimits, licences, read, rules, throttle
 from slurm_plugin.jobs.quotas import Quotas, of_arrays, of_licences, throttled
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
@@ -125,6 +125,41 @@ def test_a_partitions_qos_goes_before_the_jobs() -> None:
     facts = replace(FACTS, partition_qos={"dl": "small"})
     found = quotas.look({"3": job(rows["3"])}, rows, facts)
     assert [quota.name for quota in found] == ["GPUs of one job, 3", "QOS small"]
+
+
+#: `sacctmgr -nP show qos format=name,flags,limitfactor` of 24.11
+RULES = "normal||\nsmall|DenyOnLimit,OverPartQOS|2.000000\nodd|OverPartQOS,NotAll\n|x|1\n"
+
+
+def test_flags_and_factors_of_qos_are_read() -> None:
+    assert rules(RULES) == {"normal": QosRules(), "small": QosRules(before_partition=True, factor=2.0)}
+    assert rules("") == rules("sacctmgr: error: slurmdbd is away") == {}
+
+
+def test_a_qos_may_go_before_the_partitions() -> None:
+    """`OverPartQOS`: of what both limit its own counts."""
+    text = TOLD.replace("QOS=normal(1)", "QOS=wide(4)\n    GrpTRES=gres/gpu=9(0)\nQOS=normal(1)")
+    quotas, row = Quotas(), replace(BOB, id="1")
+    quotas.took(read(text))
+    facts = replace(FACTS, partition_qos={"dl": "wide"})
+
+    def group() -> dict[str, int | None]:
+        return {quota.name: quota.gpus for quota in quotas.look({"1": job(row)}, {"1": row}, facts)}
+
+    assert (group()["QOS wide"], group().get("QOS small")) == (9, None)
+    quotas.told(rules(RULES))
+    assert (group().get("QOS wide"), group()["QOS small"]) == (None, 4 - 3)
+
+
+def test_a_qos_multiplies_what_associations_are_limited_to() -> None:
+    """`LimitFactor`, of GPUs and what goes with them; not of jobs, nor its own."""
+    quotas, row = Quotas(), replace(BOB, id="1", qos="normal")
+    quotas.took(read(TOLD))
+    quotas.told(rules("normal||1.500000\nsmall||7"))
+    found = {quota.name: quota for quota in quotas.look({"1": job(row)}, {"1": row}, FACTS)}
+    assert found["account lab"].gpus == 18 - 3
+    assert found["jobs of user bob in account lab"].jobs == 5 - 1
+    assert found["GPUs of one job, 1"].gpus == 4
 
 
 def test_a_job_that_began_between_two_reads_is_not_taken_for_anothers() -> None:
