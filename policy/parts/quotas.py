@@ -2,6 +2,7 @@
 
 A quota binds some jobs together. Each of them gets a part of it, which bounds its range: first the smallest gang of
 each, those that hold GPUs before those that wait, earlier before later; then the smallest parts grow, size by size.
+One on the nodes of each becomes a part of its shape.
 A limit that came later takes nothing from a job that cannot shrink. Who finds no room waits outside the decision, so
 that every answer to what is left can be carried out, and jobs that a quota does not bind see nothing of it.
 """
@@ -9,10 +10,10 @@ that every answer to what is left can be carried out, and jobs that a quota does
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from policy.model import Code, Decision, GpuRange, Gpus, Job, JobName, Proposal, Quota, Reason, Snapshot
+from policy.model import Code, Decision, GpuRange, Gpus, Job, JobName, Proposal, Quota, Reason, Shape, Snapshot
 from policy.parts import carrying
 
 #: The snapshot within its quotas; the jobs that are not in it, and those whose range is narrower, by quota.
@@ -23,6 +24,7 @@ def divided(snapshot: Snapshot, proposal: Proposal | None = None) -> Division:
     """`proposal`: who holds GPUs once it is carried out counts as holding them; else who does now."""
     if not snapshot.quotas:
         return snapshot, {}, {}
+    snapshot = shaped(snapshot)
     books = _Books(snapshot, carrying.holding(snapshot, proposal))
     parts, barred = books.smallest()
     books.grow(parts)
@@ -39,6 +41,28 @@ def divided(snapshot: Snapshot, proposal: Proposal | None = None) -> Division:
         else:
             jobs.append(job)
     return replace(snapshot, jobs=tuple(jobs), quotas=()), barred, narrowed
+
+
+def shaped(snapshot: Snapshot) -> Snapshot:
+    """With what quotas on nodes let each job have of them as part of its shape."""
+    nodes = _least((name, quota.nodes) for quota in snapshot.quotas for name in quota.whom)
+    per_node = _least((name, quota.gpus_per_node) for quota in snapshot.quotas for name in quota.whom)
+    if not nodes and not per_node:
+        return snapshot
+    jobs = {job.name: job for job in snapshot.jobs}
+    for name in jobs.keys() & (nodes.keys() | per_node.keys()):
+        shape = jobs[name].shape or Shape()
+        shape = replace(shape, most_nodes=nodes.get(name), most_per_node=per_node.get(name))
+        jobs[name] = replace(jobs[name], shape=shape)
+    return replace(snapshot, jobs=tuple(jobs.values()))
+
+
+def _least(limits: Iterable[tuple[JobName, int | None]]) -> dict[JobName, int]:
+    found: dict[JobName, int] = {}
+    for name, limit in limits:
+        if limit is not None:
+            found[name] = min(limit, found.get(name, limit))
+    return found
 
 
 def told(

@@ -255,6 +255,12 @@ def partition_qos(partitions: str) -> dict[str, str]:
     return {name: found[1] for name, found in told if found and found[1] != "N/A"}
 
 
+def most_nodes(partitions: str) -> dict[str, int]:
+    """MaxNodes of each partition that has one."""
+    told = ((name, re.search(r"\bMaxNodes=([0-9]{1,9})\b", text)) for name, text in _each(partitions))
+    return {name: int(found[1]) for name, found in told if found}
+
+
 def nodes_alone(partitions: str) -> dict[str, str]:
     """Partitions whose nodes are one job's, or one user's, alone, and the setting that says so."""
     alone = {}

@@ -263,7 +263,7 @@ class Observer:
                     self._quotas.told(limits.rules(command.qos_rules()))
             except PortError as error:
                 look.notes.append(error.text)
-        return self._quotas.look(self.jobs, self.rows, facts)
+        return self._quotas.look(self.jobs, self.rows, facts, self.node_gpus)
 
     def _throttled(self, look: Look) -> Mapping[str, int | None]:
         """How many tasks of an array may run at a time, where anybody has changed what its user said at submission."""

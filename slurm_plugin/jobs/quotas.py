@@ -17,7 +17,8 @@ from typing import NamedTuple
 from horae.port import JobId, ObservedJob
 from policy.model import EMPTY, Gpus, Quota
 from slurm_plugin.comment import parse_tag
-from slurm_plugin.jobs.limits import AssociationLimits, Bound, Limited, QosLimits, QosRules, SiteLimits
+from slurm_plugin.jobs.limits import BOUNDS, AssociationLimits, Bound, Limited, QosLimits, QosRules, SiteLimits
+from slurm_plugin.jobs.specification import keeps_shape
 from slurm_plugin.records import Facts, JobRow
 
 _DEEPEST = 64  #: accounts above each other
@@ -64,14 +65,25 @@ class Quotas:
     def told(self, rules: Mapping[str, QosRules]) -> None:
         self._rules = rules
 
-    def look(self, jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow], facts: Facts) -> tuple[Quota, ...]:
-        """Of the jobs that are shown; GPUs, jobs and what goes with them less what those that are not use."""
+    def look(
+        self,
+        jobs: Mapping[JobId, ObservedJob],
+        rows: Mapping[JobId, JobRow],
+        facts: Facts,
+        node_gpus: Mapping[str, Gpus] = EMPTY,
+    ) -> tuple[Quota, ...]:
+        """Of the jobs that are shown; GPUs, jobs and what goes with them less what those that are not use. `node_gpus`:
+        of all nodes, for the most GPUs that so many of them have."""
         found: defaultdict[str, _Found] = defaultdict(_Found)
+        on_nodes: list[Quota] = []
         for name, job in jobs.items():
             row = rows.get(name)
             if row is None or job.state.ended:
                 continue
-            for quota, limited in self._bind(row, facts, job):
+            bound = self._bind(row, facts, job)
+            if not keeps_shape(row):
+                on_nodes += self._on_nodes(job, row, facts, bound, node_gpus)
+            for quota, limited in bound:
                 entry = found[quota]
                 entry.limited = limited
                 entry.whom.append(name)
@@ -83,19 +95,17 @@ class Quotas:
             quota
             for name, entry in sorted(found.items())
             for quota in _told(name, entry, self._taken.get(name, others[name]), jobs, rows, "safe" in facts.enforced)
-        )
+        ) + tuple(on_nodes)
 
     def _bind(self, row: JobRow, facts: Facts, job: ObservedJob) -> list[tuple[str, Limited]]:
         """Each limit that binds it, by its name."""
         names = self._names(row, facts)
         chain = [self._site.qos[name] for name in names if name in self._site.qos]
-        factors = [self._rule(name).factor for name in names]
-        factor = next((each for each in factors if each is not None), 1.0)
+        factor = self._factor(names)
         bound = list(_of_qos(row, chain))
         by_qos = {kind for qos in chain for kind in _set(qos, row)}
-        known, account = self._site.associations, row.account or ""
-        users = known.get((account, row.user, row.partition)) or known.get((account, row.user, ""))
-        association = users or known.get((account, "", ""))
+        association = self._association(row)
+        users = association if association is not None and association.user else None
         above = self._above(association)
         for at in above:
             who = f"user {at.user} in account {at.account}" if at.user else f"account {at.account}"
@@ -111,6 +121,39 @@ class Quotas:
         if most is not None and (job.spec is None or job.spec.gpus.max is None or job.spec.gpus.max > most):
             bound.append((f"GPUs of one job, {row.id}", Limited(Bound(most))))
         return bound
+
+    def _on_nodes(
+        self,
+        job: ObservedJob,
+        row: JobRow,
+        facts: Facts,
+        bound: Iterable[tuple[str, Limited]],
+        node_gpus: Mapping[str, Gpus],
+    ) -> Iterable[Quota]:
+        """How many nodes a job may be on whose nodes are chosen for it, and how many GPUs it may hold of each. More
+        nodes than several jobs may be on together none may be on alone; the rest of such a limit is Slurm's."""
+        names = self._names(row, facts)
+        factor, above = self._factor(names), self._above(self._association(row))
+        single = [self._site.qos[name].job for name in names if name in self._site.qos]
+        single += [_times(at.job, factor) for at in above]
+        limits = [_first(single, "nodes"), *(limited.nodes.most for _, limited in bound)]
+        if not self._rule(row.qos or "").any_nodes:
+            limits.append(facts.most_nodes.get(row.partition))
+        nodes, per_node = min(filter(None, limits), default=None), _first(single, "per_node")
+        if nodes is not None or per_node is not None:
+            sizes = sorted((min(gpus, per_node or gpus) for gpus in node_gpus.values()), reverse=True)
+            most = max(sum(sizes[:nodes]), sum(job.allocation.values())) if sizes else None
+            yield Quota(f"nodes of one job, {row.id}", (job.id,), most, None, nodes, per_node)
+
+    def _factor(self, names: Collection[str]) -> float:
+        factors = [self._rule(name).factor for name in names]
+        return next((each for each in factors if each is not None), 1.0)
+
+    def _association(self, row: JobRow) -> AssociationLimits | None:
+        """Its user's in its partition, or in any; else its account's."""
+        known, account = self._site.associations, row.account or ""
+        keys = ((account, row.user, row.partition), (account, row.user, ""), (account, "", ""))
+        return next((known[key] for key in keys if key in known), None)
 
     def _names(self, row: JobRow, facts: Facts) -> list[str]:
         """The QOS that bind it, the one first whose limits go before the other's."""
@@ -222,14 +265,20 @@ def _set(qos: QosLimits, row: JobRow) -> set[tuple[str, str]]:
 def _unless(limited: Limited, kind: str, before: Collection[tuple[str, str]]) -> Limited:
     """Without what another limits before it."""
     left = {what: bound for what, bound in limited.each().items() if (kind, what) not in before}
-    own = {what: left.pop(what, _FREE) for what in ("gpus", "jobs", "minutes", "ahead")}
+    own = {what: left.pop(what, _FREE) for what in BOUNDS}
     return Limited(beside=left, **own)
 
 
 def _times(limited: Limited, factor: float) -> Limited:
     """What of it LimitFactor changes: no numbers of jobs, and no minutes."""
     beside = {tres: _multiplied(bound, factor) for tres, bound in limited.beside.items()}
-    return replace(limited, gpus=_multiplied(limited.gpus, factor), beside=beside)
+    own = {what: _multiplied(getattr(limited, what), factor) for what in ("gpus", "nodes", "per_node")}
+    return replace(limited, beside=beside, **own)
+
+
+def _first(limits: Iterable[Limited], what: str) -> int | None:
+    """By the first that sets it."""
+    return next((most for limited in limits if (most := getattr(limited, what).most) is not None), None)
 
 
 def _multiplied(bound: Bound, factor: float) -> Bound:

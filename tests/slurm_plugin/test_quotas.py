@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import GpuRange, Quota, Shape
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.choose import choose
-from slurm_plugin.clients.command_reading import partition_qos
+from slurm_plugin.clients.command_reading import most_nodes, partition_qos
 from slurm_plugin.files.transport import Completed
 from slurm_plugin.jobs.limits import Bound, QosRules, SiteLimits, licences, read, rules, throttle
 from slurm_plugin.jobs.quotas import Quotas, of_arrays, of_licences, throttled
 from slurm_plugin.options import Options
-from slurm_plugin.records import JobRow
+from slurm_plugin.records import Facts, JobRow
 from tests.slurm_plugin.boundary import Boundary
 from tests.slurm_plugin.boundary import job as words
 from tests.slurm_plugin.rows import FACTS, ROW
@@ -160,6 +161,55 @@ def test_a_qos_multiplies_what_associations_are_limited_to() -> None:
     assert found["account lab"].gpus == 18 - 3
     assert found["jobs of user bob in account lab"].jobs == 5 - 1
     assert found["GPUs of one job, 1"].gpus == 4
+
+
+#: of 24.11
+ON_NODES = """\
+ClusterName=c Account=lab UserName=bob(2002) Partition= Priority=0 ID=5
+    GrpTRES=cpu=N(0),node=N(1),gres/gpu=N(2)
+    MaxTRESPJ=node=6
+    MaxTRESPN=gres/gpu=4
+QOS=gpu(4)
+    GrpTRES=node=5(2)
+    MaxTRESPJ=
+    MaxTRESPN=gres/gpu=2
+    User Limits
+      bob(2002)
+        MaxTRESPU=node=3(1)
+QOS=one(5)
+    MaxTRESPJ=node=1
+    MaxTRESPN=
+"""
+
+
+def on_nodes(*kinds: str, facts: Facts = FACTS, told: str = "", **changes: Any) -> dict[str, tuple[int | None, ...]]:
+    """By QOS: most GPUs, nodes, and GPUs of a node."""
+    quotas = Quotas()
+    quotas.took(read(ON_NODES))
+    quotas.told(rules(told))
+    rows = {kind: replace(BOB, id=kind, qos=kind, **changes) for kind in kinds}
+    found = quotas.look({kind: job(row) for kind, row in rows.items()}, rows, facts, {"n1": 4, "n2": 4, "n3": 8})
+    return {
+        quota.whom[0]: (quota.gpus, quota.nodes, quota.gpus_per_node)
+        for quota in found
+        if quota.name.startswith("nodes of one job")
+    }
+
+
+def test_limits_on_nodes_and_on_gpus_of_a_node_bind_each_job() -> None:
+    """The QOS's before the association's; a partition's `MaxNodes` beside them, unless the QOS goes over that."""
+    assert on_nodes("gpu", "one", "other") == {"gpu": (6, 3, 2), "one": (4, 1, 4), "other": (12, 6, 4)}
+    assert most_nodes("PartitionName=dl\n   MaxNodes=2 MaxTime=1\nPartitionName=raw\n   MaxNodes=UNLIMITED\n") == {
+        "dl": 2
+    }
+    facts = replace(FACTS, most_nodes={"dl": 2})
+    assert on_nodes("gpu", "other", facts=facts) == {"gpu": (4, 2, 2), "other": (8, 2, 4)}
+    assert on_nodes("gpu", facts=facts, told="gpu|PartitionMaxNodes|") == {"gpu": (6, 3, 2)}
+
+
+def test_limits_on_nodes_are_no_plan_for_a_job_whose_nodes_slurm_chooses() -> None:
+    own = "horae=abc,gpus=2,nodes=1,shape=own,per=2,fixed=1"
+    assert on_nodes("gpu", admin_comment=own) == {}
 
 
 def test_a_job_that_began_between_two_reads_is_not_taken_for_anothers() -> None:
