@@ -194,14 +194,19 @@ def _unshaped(job: Job, now: Allocation, nodes: Mapping[NodeName, Node]) -> Iter
     even = shape.gpus_per_node is not None or (shape.nodes and sum(now.values()) % shape.nodes == 0)
     if shape.nodes is not None and even and len(now) != shape.nodes:
         yield f"{job.name} is placed on {len(now)} nodes, where it asks for {shape.nodes}"
-    if shape.most_nodes is not None and len(now) > shape.most_nodes:
-        yield f"{job.name} is placed on {len(now)} nodes, where a limit lets it have {shape.most_nodes}"
-    if shape.most_per_node is not None and max(now.values(), default=0) > shape.most_per_node:
-        yield f"{job.name} gets {dict(now)}, where a limit lets it have {shape.most_per_node} GPUs on a node"
+    yield from _beyond_limits(job, shape, now)
     for name in now:
         lacks = sorted(set(shape.features) - set(nodes[name].features))
         if lacks:
             yield f"{job.name} is placed on {name}, which has no {lacks[0]}"
+
+
+def _beyond_limits(job: Job, shape: Shape, now: Allocation) -> Iterator[str]:
+    if shape.most_nodes is not None and len(now) > shape.most_nodes:
+        yield f"{job.name} is placed on {len(now)} nodes, where a limit lets it have {shape.most_nodes}"
+    most = shape.most_per_node
+    if most is not None and max(now.values(), default=0) > most:
+        yield f"{job.name} gets {dict(now)}, where a limit lets it have {most} GPUs on a node"
 
 
 def _cpus(job: Job, gpus: Gpus) -> float:

@@ -141,8 +141,7 @@ class Quotas:
             limits.append(facts.most_nodes.get(row.partition))
         nodes, per_node = min(filter(None, limits), default=None), _first(single, "per_node")
         if nodes is not None or per_node is not None:
-            sizes = sorted((min(gpus, per_node or gpus) for gpus in node_gpus.values()), reverse=True)
-            most = max(sum(sizes[:nodes]), sum(job.allocation.values())) if sizes else None
+            most = _most_on(nodes, per_node, node_gpus, sum(job.allocation.values()))
             yield Quota(f"nodes of one job, {row.id}", (job.id,), most, None, nodes, per_node)
 
     def _factor(self, names: Collection[str]) -> float:
@@ -274,6 +273,16 @@ def _times(limited: Limited, factor: float) -> Limited:
     beside = {tres: _multiplied(bound, factor) for tres, bound in limited.beside.items()}
     own = {what: _multiplied(getattr(limited, what), factor) for what in ("gpus", "nodes", "per_node")}
     return replace(limited, beside=beside, **own)
+
+
+def _most_on(nodes: int | None, per_node: Gpus | None, node_gpus: Mapping[str, Gpus], held: Gpus) -> Gpus | None:
+    """GPUs of the largest nodes, and no less than it holds; None where no nodes are known."""
+    if not node_gpus:
+        return None
+    sizes = sorted(node_gpus.values(), reverse=True)[:nodes]
+    if per_node is not None:
+        sizes = [min(size, per_node) for size in sizes]
+    return max(sum(sizes), held)
 
 
 def _first(limits: Iterable[Limited], what: str) -> int | None:
