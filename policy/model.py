@@ -129,6 +129,7 @@ class Quota:
     jobs: int | None = None  #: most of them that may hold GPUs at a time
     nodes: int | None = None  #: most that each of them may be on
     gpus_per_node: Gpus | None = None  #: most that each of them may hold on a node
+    least: Gpus | None = None  #: fewest that each of them may hold, where it holds any
 
 
 @quick

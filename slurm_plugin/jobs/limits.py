@@ -79,6 +79,7 @@ class QosLimits:
     users: dict[str, Limited] = field(default_factory=dict)  #: of each user's jobs in it
     accounts: dict[str, Limited] = field(default_factory=dict)
     job: Limited = Limited()  #: of one job
+    least: int | None = None  #: GPUs of one job
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,7 @@ def _qos(record: list[str]) -> QosLimits:
         {name: _each(_words(lines), "PU") for name, lines in users.items()},
         {name: _each(_words(lines), "PA") for name, lines in accounts.items()},
         _of_a_job(words),
+        _tres(words.get("MinTRESPJ", "")).get(_GPUS, Bound()).most,
     )
 
 

@@ -75,14 +75,15 @@ class Quotas:
         """Of the jobs that are shown; GPUs, jobs and what goes with them less what those that are not use. `node_gpus`:
         of all nodes, for the most GPUs that so many of them have."""
         found: defaultdict[str, _Found] = defaultdict(_Found)
-        on_nodes: list[Quota] = []
+        single: list[Quota] = []
         for name, job in jobs.items():
             row = rows.get(name)
             if row is None or job.state.ended:
                 continue
             bound = self._bind(row, facts, job)
             if not keeps_shape(row):
-                on_nodes += self._on_nodes(job, row, facts, bound, node_gpus)
+                single += self._on_nodes(job, row, facts, bound, node_gpus)
+                single += self._fewest(job, row, facts)
             for quota, limited in bound:
                 entry = found[quota]
                 entry.limited = limited
@@ -95,7 +96,7 @@ class Quotas:
             quota
             for name, entry in sorted(found.items())
             for quota in _told(name, entry, self._taken.get(name, others[name]), jobs, rows, "safe" in facts.enforced)
-        ) + tuple(on_nodes)
+        ) + tuple(single)
 
     def _bind(self, row: JobRow, facts: Facts, job: ObservedJob) -> list[tuple[str, Limited]]:
         """Each limit that binds it, by its name."""
@@ -143,6 +144,13 @@ class Quotas:
         if nodes is not None or per_node is not None:
             most = _most_on(nodes, per_node, node_gpus, sum(job.allocation.values()))
             yield Quota(f"nodes of one job, {row.id}", (job.id,), most, None, nodes, per_node)
+
+    def _fewest(self, job: ObservedJob, row: JobRow, facts: Facts) -> Iterable[Quota]:
+        for name in self._names(row, facts):
+            qos = self._site.qos.get(name)
+            if qos is not None and qos.least is not None:
+                yield Quota(f"fewest GPUs of one job, {row.id}", (job.id,), least=qos.least)
+                return
 
     def _factor(self, names: Collection[str]) -> float:
         factors = [self._rule(name).factor for name in names]

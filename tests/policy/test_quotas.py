@@ -106,6 +106,18 @@ def test_as_much_is_had_as_limits_on_nodes_let(equal: bool) -> None:
         assert decision.certificate.work_conserving
 
 
+def test_nobody_is_given_fewer_than_a_limit_wants_him_to_hold() -> None:
+    jobs = tuple(elastic(f"j{at}", at_s=float(at)) for at in range(20))
+    got = sizes(seen(jobs, Quota("q", tuple(job.name for job in jobs[:10]), least=4)))
+    assert all(got[job.name] == 0 or got[job.name] >= 4 for job in jobs[:10])
+    assert sum(got.values()) == 32
+
+
+def test_a_least_that_came_later_takes_nothing_and_one_beyond_a_job_is_the_clusters_to_tell() -> None:
+    jobs = (elastic("runs", {"n0": 1}, high=1), elastic("small", high=2), elastic("holds", {"n1": 2}))
+    assert divided(seen(jobs, Quota("q", ("runs", "small", "holds"), least=4)))[0].jobs == jobs
+
+
 def test_a_job_that_no_limited_number_of_nodes_holds_waits_for_ever() -> None:
     given = seen((elastic("a", low=8), elastic("b")), Quota("q", ("a",), nodes=1))
     assert sizes(given) == {"a": 0, "b": 32}

@@ -207,6 +207,12 @@ def test_limits_on_nodes_and_on_gpus_of_a_node_bind_each_job() -> None:
     assert on_nodes("gpu", facts=facts, told="gpu|PartitionMaxNodes|") == {"gpu": (6, 3, 2)}
 
 
+def test_the_fewest_gpus_of_a_job_are_known() -> None:
+    quotas, row = Quotas(), replace(BOB, id="1", qos="big")
+    quotas.took(read("QOS=big(4)\n    MaxTRESPJ=\n    MinTRESPJ=cpu=4,gres/gpu=2\n"))
+    assert quotas.look({"1": job(row)}, {"1": row}, FACTS) == (Quota("fewest GPUs of one job, 1", ("1",), least=2),)
+
+
 def test_limits_on_nodes_are_no_plan_for_a_job_whose_nodes_slurm_chooses() -> None:
     own = "horae=abc,gpus=2,nodes=1,shape=own,per=2,fixed=1"
     assert on_nodes("gpu", admin_comment=own) == {}
