@@ -121,7 +121,8 @@ def rules(text: str) -> dict[str, QosRules]:
     for line in text.splitlines():
         told = _RULES.fullmatch(line)
         if told is not None:
-            flags, factor = told[2].split(","), float(told[3]) if told[3] else None
+            flags = told[2].split(",")
+            factor = float(told[3]) if told[3] else None
             found[told[1]] = QosRules("OverPartQOS" in flags, "PartitionMaxNodes" in flags, factor)
     return found
 

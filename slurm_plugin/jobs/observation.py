@@ -174,7 +174,7 @@ class Observer:
         ours = frozenset(jobs)
         if held := holdings.unseen(node_rows, self.rows, ours):  # their partition was edited away under them
             node_rows += holdings.out_of_bounds(self._client.nodes(()), held)
-        look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts, words)
+        look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts, words, self._options.partitions)
         self.node_gpus = {node.name: node.gpus for node in look.nodes}
         self.jobs = holdings.within_nodes(jobs, self.rows, look.nodes)
         if facts.enforced & _ENFORCING:

@@ -137,10 +137,13 @@ class Quotas:
         factor, above = self._factor(names), self._above(self._association(row))
         single = [self._site.qos[name].job for name in names if name in self._site.qos]
         single += [_times(at.job, factor) for at in above]
-        limits = [_first(single, "nodes"), *(limited.nodes.most for _, limited in bound)]
+        limits = [_first(single, "nodes")]
+        for _, limited in bound:
+            limits.append(limited.nodes.most)
         if not self._rule(row.qos or "").any_nodes:
             limits.append(facts.most_nodes.get(row.partition))
-        nodes, per_node = min(filter(None, limits), default=None), _first(single, "per_node")
+        nodes = min(filter(None, limits), default=None)
+        per_node = _first(single, "per_node")
         if nodes is not None or per_node is not None:
             most = _most_on(nodes, per_node, node_gpus, sum(job.allocation.values()))
             yield Quota(f"nodes of one job, {row.id}", (job.id,), most, None, nodes, per_node)
@@ -295,7 +298,11 @@ def _most_on(nodes: int | None, per_node: Gpus | None, node_gpus: Mapping[str, G
 
 def _first(limits: Iterable[Limited], what: str) -> int | None:
     """By the first that sets it."""
-    return next((most for limited in limits if (most := getattr(limited, what).most) is not None), None)
+    for limited in limits:
+        bound: Bound = getattr(limited, what)
+        if bound.most is not None:
+            return bound.most
+    return None
 
 
 def _multiplied(bound: Bound, factor: float) -> Bound:

@@ -11,7 +11,7 @@ from horae.spec import JobSpec
 from policy.model import GpuRange, Quota, Shape
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.choose import choose
-from slurm_plugin.clients.command_reading import most_nodes, partition_qos
+from slurm_plugin.clients.command_reading import most_of, partition_qos
 from slurm_plugin.files.transport import Completed
 from slurm_plugin.jobs.limits import Bound, QosRules, SiteLimits, licences, read, rules, throttle
 from slurm_plugin.jobs.quotas import Quotas, of_arrays, of_licences, throttled
@@ -199,9 +199,9 @@ def on_nodes(*kinds: str, facts: Facts = FACTS, told: str = "", **changes: Any) 
 def test_limits_on_nodes_and_on_gpus_of_a_node_bind_each_job() -> None:
     """The QOS's before the association's; a partition's `MaxNodes` beside them, unless the QOS goes over that."""
     assert on_nodes("gpu", "one", "other") == {"gpu": (6, 3, 2), "one": (4, 1, 4), "other": (12, 6, 4)}
-    assert most_nodes("PartitionName=dl\n   MaxNodes=2 MaxTime=1\nPartitionName=raw\n   MaxNodes=UNLIMITED\n") == {
-        "dl": 2
-    }
+    assert most_of(
+        "MaxNodes", "PartitionName=dl\n   MaxNodes=2 MaxTime=1\nPartitionName=raw\n   MaxNodes=UNLIMITED\n"
+    ) == {"dl": 2}
     facts = replace(FACTS, most_nodes={"dl": 2})
     assert on_nodes("gpu", "other", facts=facts) == {"gpu": (4, 2, 2), "other": (8, 2, 4)}
     assert on_nodes("gpu", facts=facts, told="gpu|PartitionMaxNodes|") == {"gpu": (6, 3, 2)}
