@@ -50,6 +50,7 @@ _HANGS_S, _SIGNAL_S = 3, 10
 _TIMED_OUT = (124, 137)  #: what `timeout` says when it had to end the command
 #: jobs in a look whose split is asked for; the others' is taken as even until the next one
 _SPLITS = 16
+_DATABASE_S = 5.0  #: how long slurmdbd may take to tell of QOS
 #: requests to slurmctld that a command makes, as sdiag counts them
 _COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 3}
 
@@ -157,9 +158,10 @@ class CommandClient:
         return self.ask("show assoc_mgr flags=qos,assoc", "reading the site's limits")
 
     def qos_rules(self) -> str:
-        """Flags and factors of all QOS, as slurmdbd has them: slurmctld shows them to nobody."""
+        """Flags and factors of all QOS, as slurmdbd has them: slurmctld shows them to nobody. A slurmdbd that is away
+        is not waited for: sacctmgr itself would for 30 s and more."""
         argv = ["sacctmgr", "-nP", "show", "qos", "format=name,flags,limitfactor"]
-        done = self._transport.run([self._path + argv[0], *argv[1:]], self._timeout_s)
+        done = self._transport.run([self._path + argv[0], *argv[1:]], min(self._timeout_s, _DATABASE_S))
         if done.rc != 0:
             raise port_error(done.err, "asking slurmdbd for the flags of QOS")
         return done.out

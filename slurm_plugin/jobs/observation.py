@@ -6,6 +6,7 @@ jobs is read at once when a job stops, and now and then while it runs.
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -88,6 +89,7 @@ class Observer:
         self._arrivals = Arrivals()
         self._quotas = Quotas()
         self._limits_s = -_LIMITS_AGE_S
+        self._rules_s = -math.inf  #: when slurmdbd was asked how QOS go with other limits
         self._limited = set[tuple[str, str | None, str | None, str]]()  #: whose limits were told when they were read
         self._throttles = dict[str, int | None]()
         self._throttles_s = -_ARRAY_AGE_S * _MOST_ARRAYS
@@ -259,8 +261,12 @@ class Observer:
             self._limits_s, self._limited = now_s, whom
             try:
                 self._quotas.took(limits.read(command.limits()))
-                if facts.accounting:
-                    self._quotas.told(limits.rules(command.qos_rules()))
+            except PortError as error:
+                look.notes.append(error.text)
+        if command is not None and self.jobs and facts.accounting and now_s - self._rules_s >= _FACTS_AGE_S:
+            self._rules_s = now_s  # whatever comes of it: where slurmdbd is away each question takes its time
+            try:
+                self._quotas.told(limits.rules(command.qos_rules()))
             except PortError as error:
                 look.notes.append(error.text)
         return self._quotas.look(self.jobs, self.rows, facts, self.node_gpus)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from horae.port import JobState, ObservedJob
+from horae.port import JobState, ObservedJob, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange, Quota, Shape
 from slurm_plugin.adapter import SlurmCluster
@@ -394,6 +395,34 @@ def test_a_users_first_job_in_a_qos_is_planned_by_his_limit(tmp_path: Path) -> N
     slurm.jobs["3"] = words(3, UserName="bob", QOS="small")
     assert [len(quota.whom) for quota in port.observe().quotas] == [1, 2]
     assert slurm.reads == 2, "once for each that is new"
+
+
+@dataclass
+class NoDatabase(Limited):
+    """slurmdbd is away, and sacctmgr waits for it."""
+
+    patience_s: list[float] = field(default_factory=list)
+
+    def run(self, argv: Sequence[str], timeout_s: float = 30.0, *more: Any, **named: Any) -> Completed:
+        if argv[0] == "sacctmgr":
+            self.patience_s.append(timeout_s)
+            raise TryLater("sacctmgr did not answer")
+        return super().run(argv, timeout_s, *more, **named)
+
+
+def test_a_database_that_is_away_is_hardly_waited_for(tmp_path: Path) -> None:
+    """Nothing else is seen meanwhile, and what slurmctld tells is planned with."""
+    slurm = NoDatabase({"1": words(1, UserName="ann", QOS="small")})
+    options = Options(partitions=("dl",), spool=str(tmp_path / "spool"), state=str(tmp_path / "memory"))
+    port = SlurmCluster(options, slurm, choose(options, slurm))
+    port.claim("me")
+    seen = port.observe()
+    assert [quota.name for quota in seen.quotas] == ["QOS small of user ann"]
+    assert "sacctmgr did not answer" in seen.notes
+    slurm.jobs["2"] = words(2, UserName="bob", QOS="small")
+    assert len(port.observe().quotas) == 2
+    assert len(slurm.patience_s) == 1
+    assert slurm.patience_s[0] <= 5.0
 
 
 #: of 24.11, with jobs of 2 GPUs and an hour
