@@ -13,7 +13,7 @@ for one job; a share may be fractional and is by GPU type. A lease is the time u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -127,6 +127,9 @@ class Quota:
     whom: tuple[JobName, ...]
     gpus: Gpus | None = None  #: most that they may hold
     jobs: int | None = None  #: most of them that may hold GPUs at a time
+    nodes: int | None = None  #: most that each of them may be on
+    gpus_per_node: Gpus | None = None  #: most that each of them may hold on a node
+    least: Gpus | None = None  #: fewest that each of them may hold, where it holds any
 
 
 @quick
@@ -229,12 +232,16 @@ class Shape:
     features: tuple[str, ...] = ()  #: every node has all of them
     exclusive: bool = False  #: nobody else on its nodes
     licences: Mapping[str, int] = field(default_factory=lambda: EMPTY, hash=False)  #: counted by the cluster itself
+    most_nodes: int | None = None  #: by a limit of the site's (`policy/parts/quotas.py`), as the next: no user's word
+    most_per_node: Gpus | None = None
 
     @property
     def laid_out(self) -> bool:
         """Whether its user said anything: then its GPUs lie as the cluster lays them, else as any job's."""
-        ours = bool(self.features) and all(feature.startswith(OWN_FEATURE) for feature in self.features)
-        return not ours or self != Shape(features=self.features)
+        limited = self.most_nodes is not None or self.most_per_node is not None
+        ours = (limited or bool(self.features)) and all(each.startswith(OWN_FEATURE) for each in self.features)
+        said = replace(self, features=(), most_nodes=None, most_per_node=None)
+        return not ours or said != Shape()
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,8 @@ class Facts:
     default_cpus: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     enforced: frozenset[str] = frozenset()  #: AccountingStorageEnforce
     partition_qos: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    most_nodes: Mapping[str, int] = field(default_factory=lambda: EMPTY)  #: MaxNodes by partition, where there is one
+    most_cpus: Mapping[str, int] = field(default_factory=lambda: EMPTY)  #: MaxCPUsPerNode, likewise
     #: the setting by which nodes of a partition are one job's, or one user's, alone
     alone: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     resume_s: float = 0.0  #: ResumeTimeout: until a node that was powered down must be back

@@ -106,7 +106,7 @@ class Core:
         self.rounds = 0
         self.actions = Actions(config)
         self._eyes, self._retries, self._unused = LastSeen(), Retries(), UnusedWatch()
-        self._told_blocked: dict[JobId, Seconds] = {}
+        self._tried: dict[JobId, feedback.Tried] = {}
         self._measured_s: dict[JobId, Seconds] = {}
         self._occasions = Occasions(config)
         self._next_s = 0.0  #: when the next round is due
@@ -156,7 +156,7 @@ class Core:
 
     def _forget_what_is_not_on_record(self) -> None:
         """A round ended in the middle: what it saw or decided may not be in the journal, so all is looked at anew."""
-        self._eyes, self._told_blocked, self._measured_s, self._questions = LastSeen(), {}, {}, {}
+        self._eyes, self._tried, self._measured_s, self._questions = LastSeen(), {}, {}, {}
         self._occasions.change_all(self.config)
         self.stage = Stage.IDLE
 
@@ -268,7 +268,7 @@ class Core:
         self.fresh.update(look.measured)
         found, news = feedback.measured(self.ledger, look.measured, self._measured_s, self.config, now_s)
         self._occasions.change(self.ledger.jobs[job].pool for job in news)
-        found += feedback.blocked(self.ledger, self.config, now_s, self._told_blocked)
+        found += feedback.blocked(self.ledger, self.config, now_s, self._tried)
         found += feedback.out_of_time(self.ledger, now_s)
         found += feedback.gone(self.ledger, self.config, now_s, owns_submission=self.capabilities.owns_submission)
         found += self._unused.look(self.ledger, observation, self.config, now_s, fresh=self.fresh, read_s=look.read_s)
@@ -468,7 +468,7 @@ class Core:
             shown = {j.id for j in self.view.observation.jobs} if self.view is not None else set()
             self.journal.compact(history_s=history.keep_s, forget_after_s=history.forget_s, keep=shown)
             self._retries.forget(j for j in self._measured_s if j not in self.ledger.jobs)
-            for memory in (self._measured_s, self.fresh, self._told_blocked):
+            for memory in (self._measured_s, self.fresh, self._tried):
                 _forget(memory, self.ledger)
 
 
@@ -477,6 +477,8 @@ def _again(kept: Path | None, policy: str) -> str:
     return f"; `horae decide {kept}{named}` asks it again" if kept is not None else ""
 
 
-def _forget(memory: dict[JobId, Seconds] | dict[JobId, Measurement], ledger: Ledger) -> None:
+def _forget(
+    memory: dict[JobId, Seconds] | dict[JobId, Measurement] | dict[JobId, feedback.Tried], ledger: Ledger
+) -> None:
     for job in [job for job in memory if job not in ledger.jobs]:
         del memory[job]

@@ -194,10 +194,19 @@ def _unshaped(job: Job, now: Allocation, nodes: Mapping[NodeName, Node]) -> Iter
     even = shape.gpus_per_node is not None or (shape.nodes and sum(now.values()) % shape.nodes == 0)
     if shape.nodes is not None and even and len(now) != shape.nodes:
         yield f"{job.name} is placed on {len(now)} nodes, where it asks for {shape.nodes}"
+    yield from _beyond_limits(job, shape, now)
     for name in now:
         lacks = sorted(set(shape.features) - set(nodes[name].features))
         if lacks:
             yield f"{job.name} is placed on {name}, which has no {lacks[0]}"
+
+
+def _beyond_limits(job: Job, shape: Shape, now: Allocation) -> Iterator[str]:
+    if shape.most_nodes is not None and len(now) > shape.most_nodes:
+        yield f"{job.name} is placed on {len(now)} nodes, where a limit lets it have {shape.most_nodes}"
+    most = shape.most_per_node
+    if most is not None and max(now.values(), default=0) > most:
+        yield f"{job.name} gets {dict(now)}, where a limit lets it have {most} GPUs on a node"
 
 
 def _cpus(job: Job, gpus: Gpus) -> float:
@@ -297,7 +306,8 @@ class _Idle:
         was = speeds.rate(job, now)
         for group in groups:
             found = _spread(group, size, self._limits.equal(job.shape))
-            if found is None:
+            most = None if job.shape is None else job.shape.most_nodes
+            if found is None or (most is not None and len(found) > most):
                 continue
             rate = speeds.rate(job, found)
             if rate is None or was is None:
@@ -362,6 +372,8 @@ def _offered(job: Job, shape: Shape, node: Node, idle: Gpus, cpus: float | None,
     """What an idle node is to a job with a shape: GPUs for it, or nothing."""
     each = _each(job, shape)
     gpus = min(idle, each) if each else idle
+    if shape.most_per_node is not None:
+        gpus = min(gpus, shape.most_per_node)
     if (each and idle < each) or (shape.exclusive and idle < node.gpus):
         return 0
     if not set(shape.features) <= set(node.features):

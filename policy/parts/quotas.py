@@ -2,6 +2,7 @@
 
 A quota binds some jobs together. Each of them gets a part of it, which bounds its range: first the smallest gang of
 each, those that hold GPUs before those that wait, earlier before later; then the smallest parts grow, size by size.
+One on the nodes of each becomes a part of its shape, and the fewest GPUs that it may hold the least of its range.
 A limit that came later takes nothing from a job that cannot shrink. Who finds no room waits outside the decision, so
 that every answer to what is left can be carried out, and jobs that a quota does not bind see nothing of it.
 """
@@ -12,17 +13,19 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import replace
 
-from policy.model import Code, Decision, GpuRange, Gpus, Job, JobName, Proposal, Quota, Reason, Snapshot
+from policy.model import Code, Decision, GpuRange, Gpus, Job, JobName, Proposal, Quota, Reason, Shape, Snapshot
 from policy.parts import carrying
 
 #: The snapshot within its quotas; the jobs that are not in it, and those whose range is narrower, by quota.
 Division = tuple[Snapshot, dict[JobName, Quota], dict[JobName, Quota]]
+_NO_LIMIT = None, None, None
 
 
 def divided(snapshot: Snapshot, proposal: Proposal | None = None) -> Division:
     """`proposal`: who holds GPUs once it is carried out counts as holding them; else who does now."""
     if not snapshot.quotas:
         return snapshot, {}, {}
+    snapshot = shaped(snapshot)
     books = _Books(snapshot, carrying.holding(snapshot, proposal))
     parts, barred = books.smallest()
     books.grow(parts)
@@ -39,6 +42,45 @@ def divided(snapshot: Snapshot, proposal: Proposal | None = None) -> Division:
         else:
             jobs.append(job)
     return replace(snapshot, jobs=tuple(jobs), quotas=()), barred, narrowed
+
+
+def shaped(snapshot: Snapshot) -> Snapshot:
+    """With what quotas on each job make of its shape and its smallest gang."""
+    of_each = [quota for quota in snapshot.quotas if (quota.nodes, quota.gpus_per_node, quota.least) != _NO_LIMIT]
+    if not of_each:
+        return snapshot
+    jobs = {job.name: job for job in snapshot.jobs}
+    for quota in of_each:
+        for name in jobs.keys() & quota.whom:
+            jobs[name] = _on_few(_no_fewer(jobs[name], quota.least), quota)
+    return replace(snapshot, jobs=tuple(jobs.values()))
+
+
+def _no_fewer(job: Job, least: Gpus | None) -> Job:
+    """A limit that came later takes nothing; of one whose every gang is smaller its cluster says what is wrong."""
+    range_ = job.gpus
+    if least is None or range_.min >= least or 0 < job.held < least:
+        return job
+    smallest = range_.above(least - 1)
+    if smallest is None:
+        return job
+    sizes = range_.allowed and tuple(size for size in range_.allowed if size >= smallest)
+    return replace(job, gpus=GpuRange(max(range_.requested, smallest), smallest, range_.max, sizes))
+
+
+def _on_few(job: Job, quota: Quota) -> Job:
+    if quota.nodes is None and quota.gpus_per_node is None:
+        return job
+    shape = job.shape or Shape()
+    nodes = _lower(shape.most_nodes, quota.nodes)
+    per_node = _lower(shape.most_per_node, quota.gpus_per_node)
+    return replace(job, shape=replace(shape, most_nodes=nodes, most_per_node=per_node))
+
+
+def _lower(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 def told(

@@ -36,6 +36,8 @@ class Need:
     node_memory: float = 0.0
     features: frozenset[str] = frozenset()
     alone: bool = False
+    most_nodes: int | None = None
+    most_per_node: int | None = None
 
     def usable(self, free: int, cpus: float | None, memory: float | None, traits: Traits = PLAIN) -> int:
         """GPUs of such a node that the job could have."""
@@ -46,6 +48,8 @@ class Need:
             return 0
         if self.node_memory and memory is not None and memory < self.node_memory:
             return 0
+        if self.most_per_node is not None:
+            free = min(free, self.most_per_node)
         if self.cpus and cpus is not None:
             free = min(free, int(cpus / self.cpus + 1e-9))
         if self.memory and memory is not None:
@@ -53,6 +57,10 @@ class Need:
         if self.per_node is not None:
             return self.per_node if free >= self.per_node else 0
         return free
+
+    def on_so_many(self, nodes: int) -> bool:
+        """Whether a limit lets the job be on so many nodes."""
+        return self.most_nodes is None or nodes <= self.most_nodes
 
 
 NOTHING = Need(0.0, 0.0)
@@ -80,6 +88,8 @@ def _shaped(job: Job, shape: Shape) -> Need:
         node_memory=float(shape.memory_per_node or 0),
         features=frozenset(shape.features),
         alone=shape.exclusive,
+        most_nodes=shape.most_nodes,
+        most_per_node=shape.most_per_node,
     )
 
 
@@ -117,7 +127,8 @@ def fit(scope: list[Classes], need: Need, gpus: int, own: Own, must: Must, equal
     if len(must) <= 1 and (one := _one_node(scope, need, gpus, own, must)) is not None:
         return one
     loose = Loose(scope, need, own)
-    return _fit_equal(loose, gpus, own, must) if equal else _fit_any(loose, gpus, own, must)
+    found = _fit_equal(loose, gpus, own, must) if equal else _fit_any(loose, gpus, own, must)
+    return found if found is None or need.on_so_many(len(found)) else None
 
 
 def _one_node(scope: list[Classes], need: Need, gpus: int, own: Own, must: Must) -> dict[int, int] | None:

@@ -287,6 +287,8 @@ class Ledger:
                 self._check_alone(job)
             elif job.shape.nodes and need.per_node and len(allocation) != job.shape.nodes:
                 raise ValueError(f"{job.name}: {len(allocation)} nodes, where it asks for {job.shape.nodes}")
+            elif not need.on_so_many(len(allocation)):
+                raise ValueError(f"{job.name}: {len(allocation)} nodes, where {job.shape.most_nodes} is its limit")
         for name, gpus in allocation.items():
             i = self._index.get(name)
             if i is None:

@@ -259,8 +259,10 @@ class Placer(Ledger):
                 traits = (node.features, not n.foreign)
                 offers[n.gpu_type].append(need.usable(n.gpus - n.foreign, n.cpus, memory, traits))
         even = self._equal(job)
+        if need.most_nodes is not None:
+            offers = {t: sorted(group, reverse=True)[: need.most_nodes] for t, group in offers.items()}
         alone = frozenset(t for t, group in offers.items() if self._holds(group, gpus, even))
-        every = [u for group in offers.values() for u in group]
+        every = sorted((u for group in offers.values() for u in group), reverse=True)[: need.most_nodes]
         return bool(alone) or (not self.limits.one_type_per_job and self._holds(every, gpus, even)), alone
 
     def fewest(self, job: Job, gpus: Gpus, allocation: Allocation) -> int:

@@ -173,6 +173,9 @@ class QuotaForm(Form):
     name: Name
     gpus: Count | None = Field(None, description="most that they may hold")
     jobs: Count | None = Field(None, description="most of them that may hold GPUs at a time")
+    nodes: Count | None = Field(None, description="most that each of them may be on")
+    gpus_per_node: Count | None = Field(None, description="most that each of them may hold on a node")
+    least: Count | None = Field(None, description="fewest that each of them may hold, where it holds any")
     match: MatchForm
 
 

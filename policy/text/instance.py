@@ -238,7 +238,8 @@ def _quotas(form: InstanceForm, jobs: Sequence[Job], document: Document) -> tupl
                 raise document.bad(place, f"no job {name!r}", value=name, remedy="name jobs of this file")
         named = set(match.jobs)
         whom = [j.name for j in jobs if j.name in named or match.tenant == j.tenant or match.app == j.app]
-        found.append(Quota(quota.name, tuple(whom), quota.gpus, quota.jobs))
+        of_each = quota.nodes, quota.gpus_per_node, quota.least
+        found.append(Quota(quota.name, tuple(whom), quota.gpus, quota.jobs, *of_each))
     return tuple(found)
 
 

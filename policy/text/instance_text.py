@@ -49,6 +49,9 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
                 "name": q.name,
                 **_unless("gpus", q.gpus, None),
                 **_unless("jobs", q.jobs, None),
+                **_unless("nodes", q.nodes, None),
+                **_unless("gpus_per_node", q.gpus_per_node, None),
+                **_unless("least", q.least, None),
                 "match": {"jobs": list(q.whom)},
             }
             for q in snapshot.quotas

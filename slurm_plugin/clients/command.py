@@ -22,6 +22,7 @@ from slurm_plugin.clients.command_reading import (
     exit_codes,
     is_uneven,
     job_rows_of,
+    most_of,
     node_rows_of,
     nodes_alone,
     partition_qos,
@@ -49,6 +50,7 @@ _HANGS_S, _SIGNAL_S = 3, 10
 _TIMED_OUT = (124, 137)  #: what `timeout` says when it had to end the command
 #: jobs in a look whose split is asked for; the others' is taken as even until the next one
 _SPLITS = 16
+_DATABASE_S = 5.0  #: how long slurmdbd may take to tell of QOS
 #: requests to slurmctld that a command makes, as sdiag counts them
 _COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 3}
 
@@ -129,6 +131,8 @@ class CommandClient:
             default_cpus=default_cpus(text, shown),
             enforced=frozenset(settings.get("AccountingStorageEnforce", "").lower().split(",")),
             partition_qos=partition_qos(shown),
+            most_nodes=most_of("MaxNodes", shown),
+            most_cpus=most_of("MaxCPUsPerNode", shown),
             alone=nodes_alone(shown),
             slurm_user=settings.get("SlurmUser", "").partition("(")[0],
             ahead_s=ahead_s,
@@ -152,6 +156,15 @@ class CommandClient:
     def limits(self) -> str:
         """Limits of QOS and associations with what is used of them, in scontrol's words."""
         return self.ask("show assoc_mgr flags=qos,assoc", "reading the site's limits")
+
+    def qos_rules(self) -> str:
+        """Flags and factors of all QOS, as slurmdbd has them: slurmctld shows them to nobody. A slurmdbd that is away
+        is not waited for: sacctmgr itself would for 30 s and more."""
+        argv = ["sacctmgr", "-nP", "show", "qos", "format=name,flags,limitfactor"]
+        done = self._transport.run([self._path + argv[0], *argv[1:]], min(self._timeout_s, _DATABASE_S))
+        if done.rc != 0:
+            raise port_error(done.err, "asking slurmdbd for the flags of QOS")
+        return done.out
 
     def reservations(self) -> str:
         """Of the whole cluster, in scontrol's words."""

@@ -255,6 +255,17 @@ def partition_qos(partitions: str) -> dict[str, str]:
     return {name: found[1] for name, found in told if found and found[1] != "N/A"}
 
 
+def most_of(what: str, partitions: str) -> dict[str, int]:
+    """`MaxNodes` or `MaxCPUsPerNode` of each partition that has one."""
+    limit = re.compile(rf"\b{what}=([0-9]{{1,9}})\b")
+    most = {}
+    for name, text in _each(partitions):
+        found = limit.search(text)
+        if found:
+            most[name] = int(found[1])
+    return most
+
+
 def nodes_alone(partitions: str) -> dict[str, str]:
     """Partitions whose nodes are one job's, or one user's, alone, and the setting that says so."""
     alone = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -109,9 +110,11 @@ def nodes_of(
     ours: frozenset[str],
     facts: Facts,
     words: Collection[str] = (),
+    partitions: Collection[str] = (),
 ) -> tuple[Node, ...]:
     """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own. `words`:
-    what jobs ask of nodes beside their features (`comment.py`); a node has those that are true of it.
+    what jobs ask of nodes beside their features (`comment.py`); a node has those that are true of it. `partitions`:
+    ours; of a node's CPUs their jobs have no more than the most that one of them lets its jobs have.
 
     A job that ended after the jobs were read and before the nodes were is counted as idle and as ours: never more than
     the node has, or it would be another node for one look, which ends rounds before their time.
@@ -127,6 +130,8 @@ def nodes_of(
         for node in row.nodes:
             cpus[node] = cpus.get(node, 0.0) + row.num_cpus / len(row.nodes)
             memory[node] = memory.get(node, 0.0) + (row.alloc_memory or 0) / len(row.nodes)
+    limits = [facts.most_cpus.get(name, math.inf) for name in partitions]
+    most_cpus = max(limits, default=math.inf)
     nodes = []
     for at in rows:
         kind, total = _planned(at)
@@ -140,7 +145,7 @@ def nodes_of(
                 rack=facts.racks.get(at.name),
                 health=health(at.state),
                 foreign=min(max(at.used - gpus.get(at.name, 0), 0), total),
-                cpus=min(at.cpus_idle + cpus.get(at.name, 0.0), float(at.cpus_total)),
+                cpus=min(at.cpus_idle + cpus.get(at.name, 0.0), at.cpus_total, most_cpus),
                 features=(*filter(None, at.features), *(word for word in words if _has(at, word))),
                 memory=int(min(at.memory - at.memory_used + memory.get(at.name, 0.0), at.memory))
                 if facts.memory_counts

@@ -1,19 +1,21 @@
 """`scontrol show assoc_mgr flags=qos,assoc` -> limits on GPUs, jobs and what goes with GPUs, what is used of each;
-licences. Pure."""
+`sacctmgr show qos` -> how a QOS's limits go with others', which slurmctld does not show; licences. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from policy.model import EMPTY
 
 _WORD = re.compile(r"(\w+)=(\S*)")
 _OF = re.compile(r"([0-9]{1,12}|N)\(([0-9]{1,12})\)")
-#: What a job has the more of the more GPUs it has: CPUs, MiB of memory, GPUs, and GPUs of one type.
-_TRES = re.compile(r"(?:^|,)(cpu|mem|gres/gpu(?::[\w.-]{1,64})?)=([0-9]{1,15}|N)(?:\(([0-9]{1,15})\))?(?=,|$)")
-_GPUS = "gres/gpu"
+#: What a job has the more of the more GPUs it has: CPUs, MiB of memory, GPUs, and GPUs of one type; and nodes.
+_TRES = re.compile(r"(?:^|,)(cpu|mem|node|gres/gpu(?::[\w.-]{1,64})?)=([0-9]{1,15}|N)(?:\(([0-9]{1,15})\))?(?=,|$)")
+_GPUS, _NODES = "gres/gpu", "node"
+#: A QOS, its flags and its LimitFactor
+_RULES = re.compile(r"([^|]+)\|([\w,]*)\|([0-9]{1,9}(?:\.[0-9]{1,9})?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,10 @@ class Bound:
 
     most: int | None = None
     used: int = 0
+
+
+#: Those of `Limited` that are its own
+BOUNDS = ("gpus", "jobs", "minutes", "ahead", "nodes", "per_node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,8 @@ class Limited:
     beside: Mapping[str, Bound] = field(default_factory=lambda: EMPTY)  #: by TRES, where there is a limit
     minutes: Bound = Bound()  #: that have been used up
     ahead: Bound = Bound()  #: that running jobs may use yet, by their time limits
+    nodes: Bound = Bound()
+    per_node: Bound = Bound()  #: GPUs of one job on a node
 
     @property
     def binds(self) -> bool:
@@ -40,7 +48,7 @@ class Limited:
 
     def each(self) -> dict[str, Bound]:
         """All bounds by a name of each."""
-        return {"gpus": self.gpus, "jobs": self.jobs, "minutes": self.minutes, "ahead": self.ahead, **self.beside}
+        return {**{name: getattr(self, name) for name in BOUNDS}, **self.beside}
 
     def minutes_left(self, safe: bool) -> int | None:
         """GPU minutes that a start may ask for, by its time limit; None: any. `safe`: whether it must be able to use
@@ -58,12 +66,20 @@ class Limited:
 
 
 @dataclass(frozen=True, slots=True)
+class QosRules:
+    before_partition: bool = False  #: what it limits goes before the limits of a partition's QOS (OverPartQOS)
+    any_nodes: bool = False  #: a partition's MaxNodes does not bind jobs in it (PartitionMaxNodes)
+    factor: float | None = None  #: by which limits of associations are multiplied for jobs in it (LimitFactor)
+
+
+@dataclass(frozen=True, slots=True)
 class QosLimits:
     name: str
     group: Limited = Limited()
     users: dict[str, Limited] = field(default_factory=dict)  #: of each user's jobs in it
     accounts: dict[str, Limited] = field(default_factory=dict)
     job: Limited = Limited()  #: of one job
+    least: int | None = None  #: GPUs of one job
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +112,18 @@ def read(text: str) -> SiteLimits:
         else:
             association = _association(_words(record))
             found.associations[association.account, association.user, association.partition] = association
+    return found
+
+
+def rules(text: str) -> dict[str, QosRules]:
+    """`sacctmgr -nP show qos format=name,flags,limitfactor` -> by QOS; what is not understood is not set."""
+    found = {}
+    for line in text.splitlines():
+        told = _RULES.fullmatch(line)
+        if told is not None:
+            flags = told[2].split(",")
+            factor = float(told[3]) if told[3] else None
+            found[told[1]] = QosRules("OverPartQOS" in flags, "PartitionMaxNodes" in flags, factor)
     return found
 
 
@@ -144,7 +172,8 @@ def _qos(record: list[str]) -> QosLimits:
         _limited(words, "GrpTRES", "GrpJobs", "GrpTRESMins", "GrpTRESRunMins"),
         {name: _each(_words(lines), "PU") for name, lines in users.items()},
         {name: _each(_words(lines), "PA") for name, lines in accounts.items()},
-        _limited(words, "MaxTRESPJ", minutes="MaxTRESMinsPJ"),
+        _of_a_job(words),
+        _tres(words.get("MinTRESPJ", "")).get(_GPUS, Bound()).most,
     )
 
 
@@ -156,7 +185,7 @@ def _association(words: dict[str, str]) -> AssociationLimits:
         _bare(words.get("ParentAccount", "")),
         _limited(words, "GrpTRES", "GrpJobs", "GrpTRESMins", "GrpTRESRunMins"),
         _count(words.get("MaxJobs", "")),
-        _limited(words, "MaxTRESPJ", minutes="MaxTRESMinsPJ"),
+        _of_a_job(words),
     )
 
 
@@ -169,15 +198,22 @@ def _each(words: dict[str, str], whose: str) -> Limited:
     return _limited(words, f"MaxTRES{whose}", f"MaxJobs{whose}", ahead=f"MaxTRESRunMins{whose}")
 
 
+def _of_a_job(words: dict[str, str]) -> Limited:
+    per_node = _tres(words.get("MaxTRESPN", "")).get(_GPUS, Bound())
+    return replace(_limited(words, "MaxTRESPJ", minutes="MaxTRESMinsPJ"), per_node=per_node)
+
+
 def _limited(words: dict[str, str], tres: str, jobs: str = "", minutes: str = "", ahead: str = "") -> Limited:
     """By the names of what limits each."""
     told = _tres(words.get(tres, ""))
+    nodes = told.pop(_NODES, Bound())
     return Limited(
         told.pop(_GPUS, Bound()),
         _count(words.get(jobs, "")),
         {name: bound for name, bound in told.items() if bound.most is not None},
         _tres(words.get(minutes, "")).get(_GPUS, Bound()),
         _tres(words.get(ahead, "")).get(_GPUS, Bound()),
+        nodes,
     )
 
 

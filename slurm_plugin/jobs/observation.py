@@ -6,6 +6,7 @@ jobs is read at once when a job stops, and now and then while it runs.
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -88,6 +89,7 @@ class Observer:
         self._arrivals = Arrivals()
         self._quotas = Quotas()
         self._limits_s = -_LIMITS_AGE_S
+        self._rules_s = -math.inf  #: when slurmdbd was asked how QOS go with other limits
         self._limited = set[tuple[str, str | None, str | None, str]]()  #: whose limits were told when they were read
         self._throttles = dict[str, int | None]()
         self._throttles_s = -_ARRAY_AGE_S * _MOST_ARRAYS
@@ -174,7 +176,7 @@ class Observer:
         ours = frozenset(jobs)
         if held := holdings.unseen(node_rows, self.rows, ours):  # their partition was edited away under them
             node_rows += holdings.out_of_bounds(self._client.nodes(()), held)
-        look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts, words)
+        look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts, words, self._options.partitions)
         self.node_gpus = {node.name: node.gpus for node in look.nodes}
         self.jobs = holdings.within_nodes(jobs, self.rows, look.nodes)
         if facts.enforced & _ENFORCING:
@@ -261,7 +263,13 @@ class Observer:
                 self._quotas.took(limits.read(command.limits()))
             except PortError as error:
                 look.notes.append(error.text)
-        return self._quotas.look(self.jobs, self.rows, facts)
+        if command is not None and self.jobs and facts.accounting and now_s - self._rules_s >= _FACTS_AGE_S:
+            self._rules_s = now_s  # whatever comes of it: where slurmdbd is away each question takes its time
+            try:
+                self._quotas.told(limits.rules(command.qos_rules()))
+            except PortError as error:
+                look.notes.append(error.text)
+        return self._quotas.look(self.jobs, self.rows, facts, self.node_gpus)
 
     def _throttled(self, look: Look) -> Mapping[str, int | None]:
         """How many tasks of an array may run at a time, where anybody has changed what its user said at submission."""

@@ -1,4 +1,5 @@
-"""Whom the site's limits bind: each job's QOS (its partition's first), its association and the accounts above it.
+"""Whom the site's limits bind: each job's QOS (its partition's first, unless its own goes before that), its
+association and the accounts above it.
 
 Slurm looks at the QOS before the association: a limit that a QOS sets takes the place of the association's own. One
 on CPUs or memory lets no more GPUs be held than go with so much, by the job that needs the least for each: Slurm does
@@ -10,18 +11,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from horae.port import JobId, ObservedJob
 from policy.model import EMPTY, Gpus, Quota
 from slurm_plugin.comment import parse_tag
-from slurm_plugin.jobs.limits import AssociationLimits, Bound, Limited, QosLimits, SiteLimits
+from slurm_plugin.jobs.limits import BOUNDS, AssociationLimits, Bound, Limited, QosLimits, QosRules, SiteLimits
+from slurm_plugin.jobs.specification import keeps_shape
 from slurm_plugin.records import Facts, JobRow
 
 _DEEPEST = 64  #: accounts above each other
 _FREE = Bound()
 _NONE = Limited()
+_PLAIN = QosRules()
 _CPUS, _MEMORY, _OF_TYPE = "cpu", "mem", "gres/gpu:"
 _MIB = 1 << 20
 _LITTLE = 0.01  #: of anything, at least, is with a GPU that has any
@@ -51,6 +54,7 @@ class Quotas:
 
     def __init__(self) -> None:
         self._site = SiteLimits()
+        self._rules: Mapping[str, QosRules] = EMPTY
         self._others: dict[str, _Used] = {}
         self._taken: dict[str, _Used] = {}  #: what stands of others' use
         self._fresh = False
@@ -58,14 +62,29 @@ class Quotas:
     def took(self, site: SiteLimits) -> None:
         self._site, self._fresh = site, True
 
-    def look(self, jobs: Mapping[JobId, ObservedJob], rows: Mapping[JobId, JobRow], facts: Facts) -> tuple[Quota, ...]:
-        """Of the jobs that are shown; GPUs, jobs and what goes with them less what those that are not use."""
+    def told(self, rules: Mapping[str, QosRules]) -> None:
+        self._rules = rules
+
+    def look(
+        self,
+        jobs: Mapping[JobId, ObservedJob],
+        rows: Mapping[JobId, JobRow],
+        facts: Facts,
+        node_gpus: Mapping[str, Gpus] = EMPTY,
+    ) -> tuple[Quota, ...]:
+        """Of the jobs that are shown; GPUs, jobs and what goes with them less what those that are not use. `node_gpus`:
+        of all nodes, for the most GPUs that so many of them have."""
         found: defaultdict[str, _Found] = defaultdict(_Found)
+        single: list[Quota] = []
         for name, job in jobs.items():
             row = rows.get(name)
             if row is None or job.state.ended:
                 continue
-            for quota, limited in self._bind(row, facts, job):
+            bound = self._bind(row, facts, job)
+            if not keeps_shape(row):
+                single += self._on_nodes(job, row, facts, bound, node_gpus)
+                single += self._fewest(job, row, facts)
+            for quota, limited in bound:
                 entry = found[quota]
                 entry.limited = limited
                 entry.whom.append(name)
@@ -77,32 +96,83 @@ class Quotas:
             quota
             for name, entry in sorted(found.items())
             for quota in _told(name, entry, self._taken.get(name, others[name]), jobs, rows, "safe" in facts.enforced)
-        )
+        ) + tuple(single)
 
     def _bind(self, row: JobRow, facts: Facts, job: ObservedJob) -> list[tuple[str, Limited]]:
         """Each limit that binds it, by its name."""
-        names = (facts.partition_qos.get(row.partition), row.qos)
-        chain = [self._site.qos[name] for name in dict.fromkeys(names) if name in self._site.qos]
+        names = self._names(row, facts)
+        chain = [self._site.qos[name] for name in names if name in self._site.qos]
+        factor = self._factor(names)
         bound = list(_of_qos(row, chain))
         by_qos = {kind for qos in chain for kind in _set(qos, row)}
-        known, account = self._site.associations, row.account or ""
-        users = known.get((account, row.user, row.partition)) or known.get((account, row.user, ""))
-        association = users or known.get((account, "", ""))
+        association = self._association(row)
+        users = association if association is not None and association.user else None
         above = self._above(association)
         for at in above:
             who = f"user {at.user} in account {at.account}" if at.user else f"account {at.account}"
-            limited = _unless(at.group, "group", by_qos)
+            limited = _unless(_times(at.group, factor), "group", by_qos)
             if limited.binds:
                 bound.append((who, limited))
         if users is not None and users.jobs.most is not None and ("user", "jobs") not in by_qos:
             bound.append((f"jobs of user {users.user} in account {users.account}", Limited(jobs=users.jobs)))
-        each = _of_one([*(qos.job for qos in chain), *(at.job for at in above)], job, row)
+        each = _of_one([*(qos.job for qos in chain), *(_times(at.job, factor) for at in above)], job, row)
         if _may_start(job):
             each += _in_minutes([limited for _, limited in bound], job, "safe" in facts.enforced)
         most = min(each, default=None)
         if most is not None and (job.spec is None or job.spec.gpus.max is None or job.spec.gpus.max > most):
             bound.append((f"GPUs of one job, {row.id}", Limited(Bound(most))))
         return bound
+
+    def _on_nodes(
+        self,
+        job: ObservedJob,
+        row: JobRow,
+        facts: Facts,
+        bound: Iterable[tuple[str, Limited]],
+        node_gpus: Mapping[str, Gpus],
+    ) -> Iterable[Quota]:
+        """How many nodes a job may be on whose nodes are chosen for it, and how many GPUs it may hold of each. More
+        nodes than several jobs may be on together none may be on alone; the rest of such a limit is Slurm's."""
+        names = self._names(row, facts)
+        factor, above = self._factor(names), self._above(self._association(row))
+        single = [self._site.qos[name].job for name in names if name in self._site.qos]
+        single += [_times(at.job, factor) for at in above]
+        limits = [_first(single, "nodes")]
+        for _, limited in bound:
+            limits.append(limited.nodes.most)
+        if not self._rule(row.qos or "").any_nodes:
+            limits.append(facts.most_nodes.get(row.partition))
+        nodes = min(filter(None, limits), default=None)
+        per_node = _first(single, "per_node")
+        if nodes is not None or per_node is not None:
+            most = _most_on(nodes, per_node, node_gpus, sum(job.allocation.values()))
+            yield Quota(f"nodes of one job, {row.id}", (job.id,), most, None, nodes, per_node)
+
+    def _fewest(self, job: ObservedJob, row: JobRow, facts: Facts) -> Iterable[Quota]:
+        for name in self._names(row, facts):
+            qos = self._site.qos.get(name)
+            if qos is not None and qos.least is not None:
+                yield Quota(f"fewest GPUs of one job, {row.id}", (job.id,), least=qos.least)
+                return
+
+    def _factor(self, names: Collection[str]) -> float:
+        factors = [self._rule(name).factor for name in names]
+        return next((each for each in factors if each is not None), 1.0)
+
+    def _association(self, row: JobRow) -> AssociationLimits | None:
+        """Its user's in its partition, or in any; else its account's."""
+        known, account = self._site.associations, row.account or ""
+        keys = ((account, row.user, row.partition), (account, row.user, ""), (account, "", ""))
+        return next((known[key] for key in keys if key in known), None)
+
+    def _names(self, row: JobRow, facts: Facts) -> list[str]:
+        """The QOS that bind it, the one first whose limits go before the other's."""
+        own, partitions = row.qos or "", facts.partition_qos.get(row.partition, "")
+        first, second = (own, partitions) if self._rule(own).before_partition else (partitions, own)
+        return [name for name in dict.fromkeys((first, second)) if name]
+
+    def _rule(self, name: str) -> QosRules:
+        return self._rules.get(name, _PLAIN)
 
     def _above(self, association: AssociationLimits | None) -> list[AssociationLimits]:
         """It, its account, and the accounts above."""
@@ -205,8 +275,38 @@ def _set(qos: QosLimits, row: JobRow) -> set[tuple[str, str]]:
 def _unless(limited: Limited, kind: str, before: Collection[tuple[str, str]]) -> Limited:
     """Without what another limits before it."""
     left = {what: bound for what, bound in limited.each().items() if (kind, what) not in before}
-    own = {what: left.pop(what, _FREE) for what in ("gpus", "jobs", "minutes", "ahead")}
+    own = {what: left.pop(what, _FREE) for what in BOUNDS}
     return Limited(beside=left, **own)
+
+
+def _times(limited: Limited, factor: float) -> Limited:
+    """What of it LimitFactor changes: no numbers of jobs, and no minutes."""
+    beside = {tres: _multiplied(bound, factor) for tres, bound in limited.beside.items()}
+    own = {what: _multiplied(getattr(limited, what), factor) for what in ("gpus", "nodes", "per_node")}
+    return replace(limited, beside=beside, **own)
+
+
+def _most_on(nodes: int | None, per_node: Gpus | None, node_gpus: Mapping[str, Gpus], held: Gpus) -> Gpus | None:
+    """GPUs of the largest nodes, and no less than it holds; None where no nodes are known."""
+    if not node_gpus:
+        return None
+    sizes = sorted(node_gpus.values(), reverse=True)[:nodes]
+    if per_node is not None:
+        sizes = [min(size, per_node) for size in sizes]
+    return max(sum(sizes), held)
+
+
+def _first(limits: Iterable[Limited], what: str) -> int | None:
+    """By the first that sets it."""
+    for limited in limits:
+        bound: Bound = getattr(limited, what)
+        if bound.most is not None:
+            return bound.most
+    return None
+
+
+def _multiplied(bound: Bound, factor: float) -> Bound:
+    return bound if bound.most is None else replace(bound, most=int(bound.most * factor))
 
 
 def _of_one(limits: Iterable[Limited], job: ObservedJob, row: JobRow) -> list[Gpus]:

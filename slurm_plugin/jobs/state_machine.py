@@ -55,6 +55,7 @@ from slurm_plugin.jobs.waiting import (
     not_to_start,
     taken_back,
     tried_again_s,
+    tried_elsewhere,
     who_holds,
 )
 from slurm_plugin.options import Options
@@ -305,13 +306,7 @@ def _waiting(
     if ours and soon and not not_to_start(row, now_s):
         steps = (Step("nobody granted it GPUs", (taken_back(row, now_s),)),)
         memo = replace(memo, held_s=now_s)
-    blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
-    if held_by_others(row, memo):
-        blocked = Blocked(BlockKind.ASIDE, who_holds(row), alone=True)
-    elif begin_s is not None:
-        blocked = Blocked(BlockKind.ASIDE, _not_yet(row, memo, now_s), alone=True)
-    elif blocked is not None and keeps_shape(row):
-        blocked = replace(blocked, kind=BlockKind.ASIDE) if now_s < tried_again_s(memo) else None
+    blocked = _blocked(row, memo, begin_s, now_s)
     last = memo.grant
     if last is not None and last.recalled and last.restarts == row.restarts:
         return JobState.STOPPED, memo, steps, blocked
@@ -321,6 +316,23 @@ def _waiting(
     if memo.state == JobState.STOPPED or asked or row.exit_code == CHECKPOINTED:
         return JobState.STOPPED, memo, steps, blocked
     return JobState.LOST, memo, steps, blocked
+
+
+def _blocked(row: JobRow, memo: Memo, begin_s: float | None, now_s: float) -> Blocked | None:
+    """What stands in the way of one that waits; ASIDE: it is granted nothing as long as that is so."""
+    if held_by_others(row, memo):
+        return Blocked(BlockKind.ASIDE, who_holds(row), alone=True)
+    if begin_s is not None:
+        return Blocked(BlockKind.ASIDE, _not_yet(row, memo, now_s), alone=True)
+    if memo.blocked is None:
+        return None
+    kind, text = BlockKind(memo.blocked[0]), memo.blocked[1]
+    if keeps_shape(row):
+        rests = now_s < tried_again_s(memo)
+        return Blocked(BlockKind.ASIDE, text, alone=True) if rests else None
+    if kind is not BlockKind.LIMIT and tried_elsewhere(memo) and now_s < tried_again_s(memo):
+        kind = BlockKind.ASIDE
+    return Blocked(kind, text, alone=True)
 
 
 def _kept(row: JobRow, memo: Memo, grant: Grant, now_s: float) -> bool:

@@ -155,14 +155,26 @@ def said_since(row: JobRow, now: JobRow | None, now_s: float) -> str:
     return ""
 
 
-def tried_again_s(memo: Memo) -> float:
-    """When a job whose place is Slurm's to find is let go again after Slurm did not start it: later each time, for
-    until then others have the GPUs that it was expected to take."""
+def _in_vain(memo: Memo) -> int:
+    """Grants in a row that Slurm did not follow."""
     tries = 0
     for grant in reversed(memo.grants):
         if not grant.withdrawn or grant.recalled:
             break
         tries += 1
+    return tries
+
+
+def tried_elsewhere(memo: Memo) -> bool:
+    """Whether Slurm did not start it on other nodes either: then it may be the job's own, and GPUs are kept from others
+    each time that it is granted some."""
+    return _in_vain(memo) > 1
+
+
+def tried_again_s(memo: Memo) -> float:
+    """When a job whose place is Slurm's to find is let go again after Slurm did not start it: later each time, for
+    until then others have the GPUs that it was expected to take."""
+    tries = _in_vain(memo)
     last = memo.grant
     if not tries or last is None:
         return 0.0

@@ -138,7 +138,12 @@ def _quotas(rng: Random, jobs: tuple[Job, ...]) -> tuple[Quota, ...]:
     if rng.random() < 0.7 or not jobs:
         return ()
     whom = tuple(job.name for job in jobs if rng.random() < 0.5)
-    return (Quota("QOS small", whom, gpus=rng.choice((None, 4, 9)), jobs=rng.choice((None, 2))),)
+    few, small = rng.choice(((None, None), (2, None), (None, 2), (2, 3)))
+    return (
+        Quota(
+            "QOS small", whom, rng.choice((None, 4, 9)), rng.choice((None, 2)), few, small, rng.choice((None, None, 2))
+        ),
+    )
 
 
 def leaving(snapshot: Snapshot) -> set[str]:

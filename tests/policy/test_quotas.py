@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import catalogue, decide
-from policy.model import Cluster, Code, GpuRange, Job, Node, PolicyChoice, Quota, Snapshot, Tenant, Work
+from policy.model import Cluster, Code, GpuRange, Job, Limits, Node, PolicyChoice, Quota, Snapshot, Tenant, Work
 from policy.parts.quotas import divided
 from policy.text import instance
 
@@ -74,6 +74,54 @@ def test_under_every_policy(policy: str) -> None:
     assert sum(got[name] for name in ("j0", "j1", "j2")) <= 4
     assert sum(bool(got[name]) for name in ("j0", "j1", "j2")) <= 2
     assert sum(got.values()) > 4, "others are not bound"
+
+
+@pytest.mark.parametrize("policy", sorted(catalogue.entries()))
+def test_limits_on_nodes_hold_under_every_policy(policy: str) -> None:
+    """Three GPUs of a node, and no more than two nodes; what it held before the limit came it may hold on."""
+    wide = replace(elastic("wide"), gpus=GpuRange(6, 1, 32))
+    jobs = (wide, elastic("held", {"n0": 4, "n1": 4, "n2": 4}, low=12, high=12), elastic("free"))
+    given = seen(jobs, Quota("q", ("wide", "held"), nodes=2, gpus_per_node=3), policy=policy)
+    decision = decide.decide(given)
+    got = decision.allocation["wide"]
+    assert len(got) <= 2
+    assert max(got.values(), default=0) <= 3
+    assert decision.allocation["held"] in ({}, jobs[1].allocation)
+    assert decision.certificate.feasible
+    assert decision.allocation["wide"] or decision.allocation["free"]
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_as_much_is_had_as_limits_on_nodes_let(equal: bool) -> None:
+    cluster = Cluster(NODES, Limits(equal_gpus_per_node=equal), ("v100",))
+    for quota, most in (
+        (Quota("q", ("a",), 6, nodes=2, gpus_per_node=3), 6),
+        (Quota("q", ("a",), 8, gpus_per_node=1), 8),
+        (Quota("q", ("a",), 4, nodes=1), 4),
+    ):
+        snapshot = Snapshot(cluster, (elastic("a"),), (Tenant("lab"),), quotas=(quota,))
+        decision = decide.decide(snapshot, "max-min")
+        assert sum(decision.allocation["a"].values()) == most
+        assert decision.certificate.feasible
+        assert decision.certificate.work_conserving
+
+
+def test_nobody_is_given_fewer_than_a_limit_wants_him_to_hold() -> None:
+    jobs = tuple(elastic(f"j{at}", at_s=float(at)) for at in range(20))
+    got = sizes(seen(jobs, Quota("q", tuple(job.name for job in jobs[:10]), least=4)))
+    assert all(got[job.name] == 0 or got[job.name] >= 4 for job in jobs[:10])
+    assert sum(got.values()) == 32
+
+
+def test_a_least_that_came_later_takes_nothing_and_one_beyond_a_job_is_the_clusters_to_tell() -> None:
+    jobs = (elastic("runs", {"n0": 1}, high=1), elastic("small", high=2), elastic("holds", {"n1": 2}))
+    assert divided(seen(jobs, Quota("q", ("runs", "small", "holds"), least=4)))[0].jobs == jobs
+
+
+def test_a_job_that_no_limited_number_of_nodes_holds_waits_for_ever() -> None:
+    given = seen((elastic("a", low=8), elastic("b")), Quota("q", ("a",), nodes=1))
+    assert sizes(given) == {"a": 0, "b": 32}
+    assert decide.decide(given).reasons["a"].code is Code.INFEASIBLE
 
 
 @given(st.data())

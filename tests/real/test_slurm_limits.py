@@ -115,6 +115,62 @@ def test_a_limit_on_a_type_or_on_memory_binds_as_one_on_gpus(
         cluster.run("sacctmgr", "-i", "delete", "qos", "bound")
 
 
+def test_a_qos_may_go_before_the_partitions_and_multiply_the_associations_limits(site: Driver, tmp_path: Path) -> None:
+    """`OverPartQOS` and `LimitFactor`, which slurmctld shows to nobody: of a partition's 2 GPUs, the QOS's own 7 and
+    twice the association's 3 the job has 6, as from Slurm alone."""
+    cluster = containers(site)
+    for words in (
+        "add qos narrow MaxTRESPerUser=gres/gpu=2",
+        "add qos wide MaxTRESPerUser=gres/gpu=7 Flags=OverPartQOS LimitFactor=2",
+        "modify user alice set qos+=wide",
+        "modify user alice set GrpTRES=gres/gpu=3",
+    ):
+        cluster.run("sacctmgr", "-i", *words.split())
+    cluster.run("scontrol", "update", "PartitionName=dl", "QOS=narrow")
+    try:
+        job = submit(site, "--qos=wide")
+        with arbitrated(site, tmp_path) as arbiter:
+            wait_for("it has what binds it lets it have", lambda: held(arbiter, job) == (6,), 120)
+            cluster.run("scancel", number(job))
+            wait_for("it is over", lambda: not cluster.run("squeue", "-h", "-j", number(job)))
+    finally:
+        cluster.run("scontrol", "update", "PartitionName=dl", "QOS=")
+        cluster.run("sacctmgr", "-i", "modify", "user", "alice", "set", "GrpTRES=gres/gpu=-1")
+        cluster.run("sacctmgr", "-i", "delete", "qos", "narrow,wide")
+
+
+@pytest.mark.parametrize(
+    ("limits", "most", "shape"),
+    [
+        ("MaxTRESPerNode=gres/gpu=1", "", [1, 1, 1, 1]),
+        pytest.param("MaxTRESPerNode=gres/gpu=3 MaxTRESPerJob=node=2", "", [3, 3], marks=pytest.mark.soak),
+        pytest.param("MaxTRESPerUser=node=1", "", [4], marks=pytest.mark.soak),
+        pytest.param("Flags=PartitionMaxNodes", "2", [4, 4, 4, 4], marks=pytest.mark.soak),
+        pytest.param("Priority=1", "2", [4, 4], marks=pytest.mark.soak),
+    ],
+)
+def test_a_limit_on_nodes_or_on_gpus_of_a_node_is_planned_with(
+    site: Driver, tmp_path: Path, limits: str, most: str, shape: list[int]
+) -> None:
+    """The first grant is one that Slurm starts, and as large as the limit lets it be. `most`: the partition's."""
+    cluster = containers(site)
+    cluster.run("sacctmgr", "-i", "add", "qos", "nodes", *limits.split())
+    cluster.run("sacctmgr", "-i", "modify", "user", "alice", "set", "qos+=nodes")
+    cluster.run("scontrol", "update", "PartitionName=dl", f"MaxNodes={most or 'UNLIMITED'}")
+    try:
+        job = harness(site).submit_script(PLAIN, "--gres=gpu:1", "--time=60", "--comment=horae:max=16", "--qos=nodes")
+        with arbitrated(site, tmp_path) as arbiter:
+            wait_for("it has all that binds it lets it have", lambda: held(arbiter, job) == (sum(shape),), 120)
+            record = arbiter.view(lambda core: core.ledger.jobs[job])
+            assert sorted(record.allocation.values()) == shape
+            assert record.epoch == 1, "nothing else was tried before"
+            cluster.run("scancel", number(job))
+            wait_for("it is over", lambda: not cluster.run("squeue", "-h", "-j", number(job)))
+    finally:
+        cluster.run("scontrol", "update", "PartitionName=dl", "MaxNodes=UNLIMITED")
+        cluster.run("sacctmgr", "-i", "delete", "qos", "nodes")
+
+
 def test_a_change_of_shape_mails_nobody(site: Driver) -> None:
     """With --mail-type=ALL plain Slurm writes "Failed, ExitCode 86" and "Began" at each."""
     cluster = containers(site)

@@ -9,6 +9,7 @@ import pytest
 from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import GpuRange, Health, Node, Shape
+from slurm_plugin.clients.command_reading import most_of
 from slurm_plugin.jobs.holdings import (
     between_two_reads,
     could_hold,
@@ -82,6 +83,19 @@ def test_a_job_that_ended_between_the_two_reads_leaves_the_node_as_it_is(memory_
     nodes = [nodes_of([row], runs, frozenset(runs), facts) for row in (before, after)]
     assert nodes[0] == nodes[1]
     assert (nodes[0][0].cpus, nodes[0][0].memory) == (16.0, 1 << 30 if memory_counts else None)
+
+
+def test_a_partition_may_give_its_jobs_fewer_cpus_of_a_node_than_that_has() -> None:
+    """`MaxCPUsPerNode`; of several partitions the most, for which of them a node is in is not told."""
+    row = NodeRow("n1", {"v100": 4}, 0, "idle", 16, 16, 1 << 30, 0)
+    facts = replace(
+        FACTS, most_cpus=most_of("MaxCPUsPerNode", "PartitionName=a\n MaxCPUsPerNode=3 MaxCPUsPerSocket=1\n")
+    )
+
+    def cpus(*partitions: str) -> float | None:
+        return nodes_of([row], {}, frozenset(), facts, (), partitions)[0].cpus
+
+    assert (cpus("a"), cpus("a", "b"), cpus("b"), cpus()) == (3.0, 16.0, 16.0, 16.0)
 
 
 @pytest.mark.parametrize(

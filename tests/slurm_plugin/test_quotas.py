@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from horae.port import JobState, ObservedJob
+from horae.port import JobState, ObservedJob, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange, Quota, Shape
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.choose import choose
-from slurm_plugin.clients.command_reading import partition_qos
+from slurm_plugin.clients.command_reading import most_of, partition_qos
 from slurm_plugin.files.transport import Completed
-from slurm_plugin.jobs.limits import Bound, SiteLimits, licences, read, throttle
+from slurm_plugin.jobs.limits import Bound, QosRules, SiteLimits, licences, read, rules, throttle
 from slurm_plugin.jobs.quotas import Quotas, of_arrays, of_licences, throttled
 from slurm_plugin.options import Options
-from slurm_plugin.records import JobRow
+from slurm_plugin.records import Facts, JobRow
 from tests.slurm_plugin.boundary import Boundary
 from tests.slurm_plugin.boundary import job as words
 from tests.slurm_plugin.rows import FACTS, ROW
@@ -125,6 +127,96 @@ def test_a_partitions_qos_goes_before_the_jobs() -> None:
     facts = replace(FACTS, partition_qos={"dl": "small"})
     found = quotas.look({"3": job(rows["3"])}, rows, facts)
     assert [quota.name for quota in found] == ["GPUs of one job, 3", "QOS small"]
+
+
+#: `sacctmgr -nP show qos format=name,flags,limitfactor` of 24.11
+RULES = "normal||\nsmall|DenyOnLimit,OverPartQOS|2.000000\nodd|OverPartQOS,NotAll\n|x|1\n"
+
+
+def test_flags_and_factors_of_qos_are_read() -> None:
+    assert rules(RULES) == {"normal": QosRules(), "small": QosRules(before_partition=True, factor=2.0)}
+    assert rules("") == rules("sacctmgr: error: slurmdbd is away") == {}
+
+
+def test_a_qos_may_go_before_the_partitions() -> None:
+    """`OverPartQOS`: of what both limit its own counts."""
+    text = TOLD.replace("QOS=normal(1)", "QOS=wide(4)\n    GrpTRES=gres/gpu=9(0)\nQOS=normal(1)")
+    quotas, row = Quotas(), replace(BOB, id="1")
+    quotas.took(read(text))
+    facts = replace(FACTS, partition_qos={"dl": "wide"})
+
+    def group() -> dict[str, int | None]:
+        return {quota.name: quota.gpus for quota in quotas.look({"1": job(row)}, {"1": row}, facts)}
+
+    assert (group()["QOS wide"], group().get("QOS small")) == (9, None)
+    quotas.told(rules(RULES))
+    assert (group().get("QOS wide"), group()["QOS small"]) == (None, 4 - 3)
+
+
+def test_a_qos_multiplies_what_associations_are_limited_to() -> None:
+    """`LimitFactor`, of GPUs and what goes with them; not of jobs, nor its own."""
+    quotas, row = Quotas(), replace(BOB, id="1", qos="normal")
+    quotas.took(read(TOLD))
+    quotas.told(rules("normal||1.500000\nsmall||7"))
+    found = {quota.name: quota for quota in quotas.look({"1": job(row)}, {"1": row}, FACTS)}
+    assert found["account lab"].gpus == 18 - 3
+    assert found["jobs of user bob in account lab"].jobs == 5 - 1
+    assert found["GPUs of one job, 1"].gpus == 4
+
+
+#: of 24.11
+ON_NODES = """\
+ClusterName=c Account=lab UserName=bob(2002) Partition= Priority=0 ID=5
+    GrpTRES=cpu=N(0),node=N(1),gres/gpu=N(2)
+    MaxTRESPJ=node=6
+    MaxTRESPN=gres/gpu=4
+QOS=gpu(4)
+    GrpTRES=node=5(2)
+    MaxTRESPJ=
+    MaxTRESPN=gres/gpu=2
+    User Limits
+      bob(2002)
+        MaxTRESPU=node=3(1)
+QOS=one(5)
+    MaxTRESPJ=node=1
+    MaxTRESPN=
+"""
+
+
+def on_nodes(*kinds: str, facts: Facts = FACTS, told: str = "", **changes: Any) -> dict[str, tuple[int | None, ...]]:
+    """By QOS: most GPUs, nodes, and GPUs of a node."""
+    quotas = Quotas()
+    quotas.took(read(ON_NODES))
+    quotas.told(rules(told))
+    rows = {kind: replace(BOB, id=kind, qos=kind, **changes) for kind in kinds}
+    found = quotas.look({kind: job(row) for kind, row in rows.items()}, rows, facts, {"n1": 4, "n2": 4, "n3": 8})
+    return {
+        quota.whom[0]: (quota.gpus, quota.nodes, quota.gpus_per_node)
+        for quota in found
+        if quota.name.startswith("nodes of one job")
+    }
+
+
+def test_limits_on_nodes_and_on_gpus_of_a_node_bind_each_job() -> None:
+    """The QOS's before the association's; a partition's `MaxNodes` beside them, unless the QOS goes over that."""
+    assert on_nodes("gpu", "one", "other") == {"gpu": (6, 3, 2), "one": (4, 1, 4), "other": (12, 6, 4)}
+    assert most_of(
+        "MaxNodes", "PartitionName=dl\n   MaxNodes=2 MaxTime=1\nPartitionName=raw\n   MaxNodes=UNLIMITED\n"
+    ) == {"dl": 2}
+    facts = replace(FACTS, most_nodes={"dl": 2})
+    assert on_nodes("gpu", "other", facts=facts) == {"gpu": (4, 2, 2), "other": (8, 2, 4)}
+    assert on_nodes("gpu", facts=facts, told="gpu|PartitionMaxNodes|") == {"gpu": (6, 3, 2)}
+
+
+def test_the_fewest_gpus_of_a_job_are_known() -> None:
+    quotas, row = Quotas(), replace(BOB, id="1", qos="big")
+    quotas.took(read("QOS=big(4)\n    MaxTRESPJ=\n    MinTRESPJ=cpu=4,gres/gpu=2\n"))
+    assert quotas.look({"1": job(row)}, {"1": row}, FACTS) == (Quota("fewest GPUs of one job, 1", ("1",), least=2),)
+
+
+def test_limits_on_nodes_are_no_plan_for_a_job_whose_nodes_slurm_chooses() -> None:
+    own = "horae=abc,gpus=2,nodes=1,shape=own,per=2,fixed=1"
+    assert on_nodes("gpu", admin_comment=own) == {}
 
 
 def test_a_job_that_began_between_two_reads_is_not_taken_for_anothers() -> None:
@@ -303,6 +395,34 @@ def test_a_users_first_job_in_a_qos_is_planned_by_his_limit(tmp_path: Path) -> N
     slurm.jobs["3"] = words(3, UserName="bob", QOS="small")
     assert [len(quota.whom) for quota in port.observe().quotas] == [1, 2]
     assert slurm.reads == 2, "once for each that is new"
+
+
+@dataclass
+class NoDatabase(Limited):
+    """slurmdbd is away, and sacctmgr waits for it."""
+
+    patience_s: list[float] = field(default_factory=list)
+
+    def run(self, argv: Sequence[str], timeout_s: float = 30.0, *more: Any, **named: Any) -> Completed:
+        if argv[0] == "sacctmgr":
+            self.patience_s.append(timeout_s)
+            raise TryLater("sacctmgr did not answer")
+        return super().run(argv, timeout_s, *more, **named)
+
+
+def test_a_database_that_is_away_is_hardly_waited_for(tmp_path: Path) -> None:
+    """Nothing else is seen meanwhile, and what slurmctld tells is planned with."""
+    slurm = NoDatabase({"1": words(1, UserName="ann", QOS="small")})
+    options = Options(partitions=("dl",), spool=str(tmp_path / "spool"), state=str(tmp_path / "memory"))
+    port = SlurmCluster(options, slurm, choose(options, slurm))
+    port.claim("me")
+    seen = port.observe()
+    assert [quota.name for quota in seen.quotas] == ["QOS small of user ann"]
+    assert "sacctmgr did not answer" in seen.notes
+    slurm.jobs["2"] = words(2, UserName="bob", QOS="small")
+    assert len(port.observe().quotas) == 2
+    assert len(slurm.patience_s) == 1
+    assert slurm.patience_s[0] <= 5.0
 
 
 #: of 24.11, with jobs of 2 GPUs and an hour

@@ -162,6 +162,23 @@ def test_a_blocked_grant_is_taken_back_with_slurms_own_words(reason: str, kind: 
     assert (after.job.state, after.job.blocked) == (JobState.QUEUED, verdict.job.blocked)
 
 
+def test_one_that_is_blocked_elsewhere_too_is_granted_nothing_for_a_while() -> None:
+    """It may be its own request that Slurm cannot follow, and each grant keeps GPUs from others. A limit is learnt, and
+    the smaller size tried at once."""
+
+    def kinds(memo: Memo) -> list[BlockKind]:
+        seen = [judge(ROW, memo, FACTS, OPTIONS, NOW + later).job for later in (1.0, 7.0, 9.0)]
+        return [job.blocked.kind for job in seen if job is not None and job.blocked is not None]
+
+    once = look(Memo("7.abc", (replace(GRANT, at_s=NOW - 6),)), priority=5, reason="Resources").memo
+    assert kinds(once) == [BlockKind.FOREIGN] * 3
+    again = replace(once.with_grant(replace(GRANT, epoch=2, at_s=NOW - 6)), blocked=None)
+    twice = look(again, priority=5, reason="Resources").memo
+    assert kinds(twice) == [BlockKind.ASIDE, BlockKind.ASIDE, BlockKind.FOREIGN]
+    limited = look(again, priority=5, reason="QOSMaxGRESPerUser").memo
+    assert kinds(limited) == [BlockKind.LIMIT] * 3
+
+
 def test_an_old_reason_says_nothing_about_a_new_grant() -> None:
     memo = Memo("7.abc", (replace(GRANT, before="QOSMaxGRESPerUser"),))
     assert shown(look(memo, priority=5, reason="QOSMaxGRESPerUser")) == (JobState.STARTING, "")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from horae.arbiter.admit.guards import Speed
 from horae.arbiter.admit.probes import Find
 from horae.arbiter.admit.repair import Offer, Place, no_place
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Job, JobName, Snapshot
+from policy.parts import quotas
 from policy.places.placement import Placer
 from policy.throughput import Throughput
 
@@ -28,6 +29,7 @@ def speed(snapshot: Snapshot) -> Speed:
 
 def place(snapshot: Snapshot) -> Place:
     """Offers by the placement that policies use: fewest nodes, near what is held, within all limits."""
+    snapshot = quotas.shaped(snapshot)
 
     def settle(settled: Mapping[JobName, Allocation]) -> Offer:
         placer, jobs = Placer(snapshot), {job.name: job for job in snapshot.jobs}
@@ -56,6 +58,7 @@ def place(snapshot: Snapshot) -> Place:
 
 def find(snapshot: Snapshot) -> Find:
     """A place on one GPU type, beside what the other jobs have."""
+    snapshot = quotas.shaped(snapshot)
     jobs = {job.name: job for job in snapshot.jobs}
 
     def found(others: Mapping[JobName, Allocation], job: Job, gpus: Gpus, gpu_type: GpuType) -> Allocation:
@@ -66,6 +69,8 @@ def find(snapshot: Snapshot) -> Find:
                     placer.take(jobs[name], allocation)
         except ValueError:
             return EMPTY
+        if job.name in jobs:
+            job = replace(job, shape=jobs[job.name].shape)
         return placer.best(job, gpus, gpu_type) or EMPTY
 
     return found

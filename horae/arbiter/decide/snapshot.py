@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from horae.arbiter.decide.album import Album, SnapshotSources
@@ -130,7 +131,7 @@ def _quotas(
         jobs = None if quota.jobs is None else max(quota.jobs - sum(map(bool, held)), 0)
         whom = tuple(name for name in quota.whom if name in decided)
         if whom:
-            found.append(Quota(quota.name, whom, gpus, jobs))
+            found.append(replace(quota, whom=whom, gpus=gpus, jobs=jobs))
     for record in records:
         cap = record.cap
         if cap is not None and cap.until_s > view.now_s and record.id in decided:

@@ -4,6 +4,7 @@ jobs that the cluster forgot. Pure: ledger -> events."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from horae.arbiter.standing import movable
 from horae.config import Config
@@ -11,44 +12,70 @@ from horae.elastic.protocol import EXTRA_REQUEUE_AT_LIMIT
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.codec import plain
 from horae.journal.events import OUT_OF_TIME, TIME_LIMIT
+from horae.journal.ledger import Obstacle
 from horae.journal.measured import Measurement
 from horae.port import BlockKind, JobId, JobState
-from policy.model import Gpus, Seconds
+from policy.model import EMPTY, Allocation, Gpus, Seconds
 
 #: A measured rate that moved by this part is news for a policy.
 NEWS = 0.1
 
 
-def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Seconds]) -> list[Draft]:
-    """A blocked start comes back as the cap of its tenant or of it alone, or as GPUs to be left alone. `told`: what was
-    said already."""
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What was asked for of a job's newest start; since when the cluster blocks it, and whether that was told."""
+
+    epoch: int = 0
+    allocation: Allocation = field(default_factory=lambda: EMPTY)
+    since_s: Seconds | None = None
+    told: bool = False
+
+
+def blocked(ledger: Ledger, config: Config, now_s: Seconds, tried: dict[JobId, Tried]) -> list[Draft]:
+    """A blocked start comes back as the cap of its tenant or of it alone, or as GPUs to be left alone: after a while,
+    or at once where the cluster has taken it back by itself, for then it is asked for again before long. `tried`: by
+    job, for the ledger knows no grant any more that was taken back."""
     drafts: list[Draft] = []
-    rounds = config.rounds
     for record in ledger.in_motion():
-        block = record.blocked
-        if block is None:
-            told.pop(record.id, None)
+        known = _newest(record, tried.get(record.id, Tried()))
+        tried[record.id] = known
+        if record.blocked is None or known.since_s is None or known.told:
             continue
-        if now_s - block.since_s < rounds.blocked_s or told.get(record.id) == block.since_s:
-            continue
-        told[record.id] = block.since_s
-        if block.kind is BlockKind.LIMIT:
-            alone, cap = block.alone, block.cap
-            if cap is None:
-                cap = _tried_next(ledger, record, alone)
-            job, until_s = record.id if alone else None, now_s + rounds.feedback_s
-            drafts.append(events.Capped(record.pool, record.tenant, cap, until_s, block.text, job, alone))
-        elif record.grant is not None and block.kind is not BlockKind.ASIDE:
-            drafts += [
-                events.Avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block.text)
-                for node, gpus in record.grant.allocation.items()
-            ]
+        lasts = now_s - known.since_s >= config.rounds.blocked_s
+        if lasts or record.state.startable:
+            tried[record.id] = replace(known, told=True)
+            drafts += _learnt(ledger, config, now_s, record, record.blocked, known.allocation)
     return drafts
 
 
-def _tried_next(ledger: Ledger, record: JobRecord, alone: bool) -> Gpus:
+def _newest(record: JobRecord, known: Tried) -> Tried:
+    grant, block = record.grant, record.blocked
+    if grant is not None and grant.epoch != known.epoch:
+        known = Tried(grant.epoch, grant.allocation)
+    since_s = None if block is None else block.since_s
+    return known if since_s == known.since_s else replace(known, since_s=since_s, told=False)
+
+
+def _learnt(
+    ledger: Ledger, config: Config, now_s: Seconds, record: JobRecord, block: Obstacle, tried: Allocation
+) -> list[Draft]:
+    rounds = config.rounds
+    if block.kind is BlockKind.LIMIT:
+        alone, cap = block.alone, block.cap
+        if cap is None and not tried:
+            return []
+        if cap is None:
+            cap = _tried_next(ledger, record, tried, alone)
+        job, until_s = record.id if alone else None, now_s + rounds.feedback_s
+        return [events.Capped(record.pool, record.tenant, cap, until_s, block.text, job, alone)]
+    if block.kind is BlockKind.ASIDE:
+        return []
+    until_s = now_s + rounds.avoid_s
+    return [events.Avoided(record.pool, node, gpus, until_s, block.text) for node, gpus in tried.items()]
+
+
+def _tried_next(ledger: Ledger, record: JobRecord, tried: Allocation, alone: bool) -> Gpus:
     """The cluster does not tell the number of its limit: half of what was granted is tried next, then less."""
-    tried = record.grant.allocation if record.grant is not None else record.target or {}
     others = () if alone else (r for r in ledger.live(record.pool) if r.tenant == record.tenant and r.id != record.id)
     return sum(tried.values()) // 2 + sum(sum(r.allocation.values()) for r in others)
 

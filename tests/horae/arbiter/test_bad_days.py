@@ -12,13 +12,15 @@ import pytest
 from horae.arbiter.core import Stage
 from horae.arbiter.execute.executor import Do, Done
 from horae.arbiter.execute.outcomes import REFUSALS, Retries, outcomes
-from horae.fake import Delay, Drop, FakePort, LoseReply, Raise
+from horae.fake import Delay, Drop, FakePort, LoseReply, Raise, World
+from horae.fake.world import FakeJob
 from horae.journal import Kind, events
 from horae.journal.events import HORAE, Verb
-from horae.port import Blocked, BlockKind, FixConfiguration, JobState, Never, TryLater
+from horae.port import Blocked, BlockKind, FixConfiguration, JobState, Never, Observation, TryLater
 from horae.views.explain import explain
-from policy.model import Decision, Health, Node, Snapshot
-from tests.horae.arbiter.site import ANN, BEN, Site, answer, equal_shares, spec
+from policy.decide import decide
+from policy.model import Allocation, Decision, Health, Node, Snapshot
+from tests.horae.arbiter.site import ANN, BEN, NODES, Site, Time, answer, equal_shares, spec
 
 # --- the cluster ------------------------------------------------------------------------------------------
 
@@ -204,6 +206,44 @@ def test_a_gang_that_cannot_form_is_withdrawn(tmp_path: Path) -> None:
     del site.world.blocks["1"]
     site.until(job, JobState.COMPLETED, patience_s=300)
     assert site.world.refusals == []
+
+
+class TakesBack(FakePort):
+    """A cluster that takes a blocked start back by itself, as soon as it has told of it (Slurm's adapter does)."""
+
+    def observe(self) -> Observation:
+        seen = super().observe()
+        for job in self.world.jobs.values():
+            why = job.blocked
+            if job.waiting is not None:
+                self.world.stop(job, 0.0)
+                job.blocked = why  # until its next start
+        return seen
+
+
+class Blocks(World):
+    """More than one node is more than a limit lets a job have; `n3` looks free, and nobody gets it."""
+
+    def obstacle(self, job: FakeJob, allocation: Allocation) -> Blocked | None:
+        if len(allocation) > 1:
+            return Blocked(BlockKind.LIMIT, "QOSMaxNodePerJobLimit", alone=True)
+        return Blocked(BlockKind.FOREIGN, "Resources") if "n3" in allocation else None
+
+
+@pytest.mark.parametrize(("gpus", "starts"), [((1, 8), 3), (4, 2)], ids=["a limit", "a node"])
+def test_what_the_cluster_takes_back_by_itself_teaches_at_once(
+    tmp_path: Path, gpus: int | tuple[int, int], starts: int
+) -> None:
+    """Where rounds are many it is asked for again long before the time after which a start is given up that waits."""
+    time = Time()
+    world = Blocks(NODES, clock=time.monotonic)
+    pools = [{"name": "main", "policy": "max-min"}]
+    often = {"quiet_s": 0.5, "tick_s": 0.25, "busy_s": 0.25}
+    site = Site(tmp_path, policy=decide, time=time, world=world, port=TakesBack(world), pools=pools, rounds=often)
+    (job,) = site.commands.submit([spec("blocked", gpus, steps=100_000)], ANN)
+    record = site.until(job, JobState.RUNNING)
+    assert record.epoch == starts
+    assert record.allocation == {"n4": 4}
 
 
 def test_a_job_that_ignores_the_request_is_killed_after_its_grace(tmp_path: Path) -> None:
