@@ -164,6 +164,7 @@ def test_an_older_form_is_brought_up_in_one_transaction(tmp_path: Path) -> None:
         db.execute("UPDATE events SET note = 'brought up'")
 
     with sqlite3.connect(made.path, isolation_level=None) as db:
+        db.execute("PRAGMA user_version = 1")
         with pytest.raises(KeyError):
             schema.prepare(db, "x", version=3, migrations={2: second})
         assert db.execute("PRAGMA user_version").fetchone()[0] == 1
