@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Of what a person typed, bytes that are no text.
 _NO_TEXT = "backslashreplace"
+#: What an arbiter says of a key of a job that it does not know.
+_UNKNOWN_KEY = re.compile(r"unknown key '(\w+)'")
 #: Where an arbiter's socket is looked for when nobody says, first first.
 PLACES = ("$XDG_RUNTIME_DIR/horae/api.sock", "/run/horae/api.sock")
 
@@ -93,7 +96,7 @@ class Client(Verbs):
         try:
             answer = self._send(verb.method, path, more)
         except ApiError as error:
-            raise (self._older(verb) if error.code is Code.NOT_FOUND and verb.name != "about" else error) from None
+            raise self._told(error, verb) from None
         if verb.returns is Returns.BYTES:
             return _log_chunk(answer)
         if verb.returns is not Returns.JSON:
@@ -101,11 +104,22 @@ class Client(Verbs):
         found = self._object(answer)
         return found[verb.under] if verb.under else found
 
-    def _older(self, verb: ApiVerb) -> ApiError:
-        """Nothing is at a path that this version has."""
-        text = f"the arbiter at {self.socket} is Horae {self.about()['version']} and does not know `{verb.name}`"
+    def _told(self, error: ApiError, verb: ApiVerb) -> ApiError:
+        """As it is; or that the arbiter is older, where nothing is at a path that this version has, or a key of a job
+        is unknown that this version writes."""
+        if error.code is Code.NOT_FOUND and verb.name != "about":
+            return self._older(error, f"`{verb.name}`")
+        unknown = _UNKNOWN_KEY.match(error.message) if error.code is Code.BAD_INPUT else None
+        if unknown is None:
+            return error
+        from horae.job_form import JobForm
+
+        return self._older(error, f"`{unknown[1]}` of a job") if unknown[1] in JobForm.model_fields else error
+
+    def _older(self, error: ApiError, what: str) -> ApiError:
+        text = f"the arbiter at {self.socket} is Horae {self.about()['version']} and does not know {what}"
         remedy = f"this is Horae {__version__}: an arbiter runs the code that it was started with, restart it"
-        return ApiError(404, Code.NOT_FOUND, text, remedy=remedy)
+        return ApiError(error.status, error.code, text, remedy=remedy)
 
     # --- the wire -----------------------------------------------------------------------------------------
 

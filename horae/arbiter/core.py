@@ -121,7 +121,8 @@ class Core:
         self._bytes_checked_s = 0.0
         how = "unreadable, started anew" if journal.quarantined else "new" if journal.new else "continued"
         version, host = horae.__version__, socket.gethostname()
-        self.write([events.Opened(version=version, host=host, pid=os.getpid(), how=how)])
+        origin = journal.clock.origin
+        self.write([events.Opened(version=version, host=host, pid=os.getpid(), how=how, origin=origin)])
 
     @property
     def ledger(self) -> Ledger:

@@ -150,7 +150,7 @@ def keep(what: Chosen) -> Path:
                 raise Unbelievable(str(at), "is another's, or others can write it")
             place.replace(path.name, data, mode=0o600)
     except (OSError, Unbelievable) as error:
-        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        why = str(error.strerror) if isinstance(error, OSError) else str(error)
         raise BadInput(
             f"the environment cannot be kept for the job: {why}", field=FIELD, value=str(at),
             remedy=f"name a folder that you may write as XDG_STATE_HOME; or {FIELD} NONE: the arbiter's PATH will do",

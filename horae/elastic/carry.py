@@ -4,22 +4,28 @@
 
 This folder and, of each launcher that is known here (`supervisor/launchers.py`), the package that its module is in,
 with a table of their names. One folder, one archive: Python runs and imports either.
+
+What was carried before stays as it is, in a folder of its own (`lib-...`, named by what stands in it): jobs that run
+from there go on loading from there, and a job that begins meanwhile gets one or the other, never some of each. Folders
+that no job runs from any more may be removed.
 """
 
+import hashlib
 import json
 import os
 import sys
 from importlib.util import find_spec
-from typing import Dict, Iterator
+from typing import Dict, Iterator, Mapping
 
+from .files import write_atomic
 from .supervisor import launchers
 
 _MAIN = "from horae.elastic.supervisor.command import main\nraise SystemExit(main())\n"
 _SCRIPT = """\
 #!/bin/sh
 here=$(dirname "$(dirname "$(readlink -f "$0")")")
-export PYTHONPATH="$here/lib${PYTHONPATH:+:$PYTHONPATH}"
-exec python3 "$here/lib" "$@"  # by its path: `-m` would look for modules in the job's folder first
+export PYTHONPATH="$here/@LIB@${PYTHONPATH:+:$PYTHONPATH}"
+exec python3 "$here/@LIB@" "$@"  # by its path: `-m` would look for modules in the job's folder first
 """
 
 
@@ -58,18 +64,23 @@ def _above(package: str) -> "Iterator[str]":
 
 def carry(folder: str) -> str:
     """Write it below `folder`; returns the command. Raises OSError."""
-    for name, text in files().items():
-        _write(os.path.join(folder, "lib", name), text)
+    found = files()
+    lib = library(found)
+    for name, text in found.items():
+        _write(os.path.join(folder, lib, name), text)
     script = os.path.join(folder, "bin", "horae-exec")
-    _write(script, _SCRIPT)
-    os.chmod(script, 0o755)
+    _write(script, _SCRIPT.replace("@LIB@", lib), 0o755)
     return script
 
 
-def _write(path: str, text: str) -> None:
+def library(found: "Mapping[str, str]") -> str:
+    """The folder of these files."""
+    return "lib-" + hashlib.blake2b(json.dumps(found, sort_keys=True).encode(), digest_size=6).hexdigest()
+
+
+def _write(path: str, text: str, mode: int = 0o644) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_atomic(path, text.encode(), mode=mode)
 
 
 if __name__ == "__main__":

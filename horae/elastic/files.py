@@ -28,7 +28,7 @@ def sync_folder(folder: str) -> None:
         os.close(fd)
 
 
-def write_atomic(path: str, data: bytes, sync: bool = True) -> None:
+def write_atomic(path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
     """Replace `path` by `data`, or leave it as it is and raise OSError.
 
     The temporary name is made anew (`O_EXCL`, `O_NOFOLLOW`): in a folder that a user may write to, a planted link
@@ -36,7 +36,7 @@ def write_atomic(path: str, data: bytes, sync: bool = True) -> None:
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%d.%s" % (name, os.getpid(), os.urandom(4).hex()))
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         try:
             write_all(fd, data)

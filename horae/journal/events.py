@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from horae.journal.clock import Origin
 from horae.journal.form import Draft, Kind, event, written
 from horae.journal.ledger import Obstacle
 from horae.port import CheckpointMark, JobId, JobState
@@ -46,6 +47,7 @@ class Opened(Draft):
     host: str
     pid: int
     how: str
+    origin: Origin | None = None  #: what its times are counted from
 
 
 @event(Kind.CLAIMED)

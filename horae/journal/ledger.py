@@ -17,6 +17,7 @@ from pydantic import AliasChoices, Field
 
 from horae import job_number
 from horae.elastic.protocol import CHECKPOINTS_FAIL
+from horae.journal.clock import Origin
 from horae.port import BlockKind, CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import Allocation, Gpus, GpuSeconds, GpuType, NodeName, Seconds
@@ -375,6 +376,7 @@ class Ledger:
     at_s: Seconds = 0.0
     opened: int = 0
     opened_s: Seconds = 0.0  #: whoever asked for something before this is gone, and does not know what came of it
+    origin: Origin | None = None  #: of the times of whoever opened it last
     claims: list[str] = field(default_factory=list)  #: our newest tokens, newest last
     stood_down: str | None = None
     spent: dict[str, dict[str, GpuSeconds]] = field(default_factory=dict)  #: by tenant and day (`spending.py`)

@@ -1,4 +1,10 @@
-"""The tables of the journal file, their version, and the way from one version to the next."""
+"""The tables of the journal file, the version of all that stands in them, and the way from one version to the next.
+
+A version is more than tables. An older arbiter that met a kind of event, a field or a word that it does not know would
+take the file for damaged, or leave out what it does not know (a hold, say), and begin with what the cluster shows. So
+whatever changes in what is written is a new version, which older arbiters refuse in words, also where there is nothing
+to migrate: newer ones read what older ones wrote (`events.py`). `tests/horae/journal/forms/` has what each wrote.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from policy.model import BadInput
 
-VERSION = 1
+VERSION = 2
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -27,7 +33,13 @@ CREATE INDEX events_by_kind ON events (kind, seq);
 
 #: version -> what turns a file of the version before into it, inside one transaction
 Migration = Callable[[sqlite3.Connection], None]
-MIGRATIONS: Mapping[int, Migration] = {}
+
+
+def as_it_is(_connection: sqlite3.Connection) -> None:
+    """What the version before wrote is read as it stands; it does not know all that this one writes."""
+
+
+MIGRATIONS: Mapping[int, Migration] = {2: as_it_is}
 
 
 def prepare(
@@ -43,7 +55,8 @@ def prepare(
         raise BadInput(
             f"this journal was written by a newer Horae (form {found}; this one knows {version})",
             where=where,
-            remedy="run the newer Horae, or move the file away: the state is then read from the cluster",
+            remedy="run the newer Horae, or put back the copy of the folder from before the upgrade: without the file "
+            "what stands in it alone is lost (holds, priorities, accounts, on YARN the jobs that wait)",
         )
     if found == version:
         return

@@ -19,7 +19,7 @@ from threading import RLock
 from typing import TypeVar
 
 from horae.journal import events, room, schema
-from horae.journal.clock import Clock
+from horae.journal.clock import Clock, this_boot
 from horae.journal.codec import Plain, parsed, plain, restore, text
 from horae.journal.fold import fold
 from horae.journal.form import Draft, Event, Kind, numbered
@@ -58,7 +58,7 @@ class Journal:
     def __init__(self, folder: Path, clock: Clock | None = None) -> None:
         """Raises AlreadyRunning, JournalStopped (the folder or disk), BadInput (a newer form)."""
         self.folder, self.path = folder, folder / FILE
-        self.clock = clock or Clock()
+        self.clock = clock or Clock(boot=this_boot())
         self.quarantined: str | None = None
         #: The disk had no room for what connections share: history is read by the one there is.
         self.alone = False
@@ -105,7 +105,7 @@ class Journal:
         except (_Unreadable, *ODD) as error:
             self._disconnect()
             raise _Unreadable(f"{type(error).__name__}: {error}"[:300]) from error
-        self.clock.anchor(self.ledger.at_s)
+        self.clock.anchor(self.ledger.at_s, self.ledger.origin)
 
     def _connect(self) -> None:
         """Alone, with the log's index in memory, where the disk has no room for it."""

@@ -92,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
     avoided = left_steps(folder)
 
     def gang() -> "List[Member]":
+        forget_end(folder, epoch)
         pass_over(avoided, probe_step)
         expect(folder)
         return members(options.command, env, os.getcwd(), found, hosts)
@@ -281,6 +282,15 @@ def probe_step() -> Optional[int]:
 def _numbers(path: str) -> "List[int]":
     words = (read_ours(path, 256) or b"").split()
     return [int(word) for word in words if word.isdigit() and len(word) < 10]
+
+
+def forget_end(folder: JobFolder, epoch: int) -> None:
+    """What the gang before said of its end, which this start's next one has not come to: beside an older failure no
+    task says that it stopped, and the gang's 0 would be a job that has completed. Raises OSError."""
+    try:
+        os.unlink(folder.file(note(epoch)))
+    except FileNotFoundError:
+        pass
 
 
 def translate(folder: JobFolder, epoch: int, code: int) -> int:

@@ -25,7 +25,7 @@ from slurm_plugin.jobs.state_machine import CHECKPOINTED
 from slurm_plugin.options import parse_options
 from slurm_plugin.records import Facts
 from slurm_plugin.rights import HIDING
-from slurm_plugin.site import mended
+from slurm_plugin.site import mended, of_version
 
 _WARNED = "Horae goes on: what it needs was answered; see slurmrestd's own log"
 QUEUE_DEPTH = 100  #: Slurm's default_queue_depth
@@ -51,6 +51,7 @@ def _examine(options: Mapping[str, Any]) -> list[Check]:
         settings = settings_of(cluster.command.ask("show config"))
         found += _clients(cluster)
         found += _settings(facts, settings, checked.partitions)
+        found += of_version.checks(cluster.transport, settings, checked.spool)
         found += _alone(facts, checked.partitions)
         there = [name for name in checked.partitions if name in facts.partitions]
         rows = cluster.client.nodes(there) if there else []

@@ -61,11 +61,11 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
         raise BadInput("no managed partition", where="--set", field="partitions", remedy="--set partitions=gpu")
     conf_path = Path(said["etc"]) / "slurm.conf"
     conf = _conf(conf_path, partitions)
-    lua = Path(said["lua"])
+    lua, ours = Path(said["lua"]), written(said["spool"])
     changes = [
-        Change(lua / "horae.lua", (HERE / "horae.lua").read_bytes(), "the Lua module: holds and tags GPU jobs"),
+        Change(lua / "horae.lua", ours["horae.lua"].encode(), "the Lua module: holds and tags GPU jobs"),
         Change(lua / "horae_conf.lua", _lua_conf(said, partitions, conf).encode(), "its configuration"),
-        Change(lua / "release-all.sh", (HERE / "release-all.sh").read_bytes(), "leaving without Python", 0o755),
+        Change(lua / "release-all.sh", ours["release-all.sh"].encode(), "leaving without Python", 0o755),
         _job_submit(Path(said["etc"]) / "job_submit.lua", lua),
         Change(Path(said["units"]) / "horae.service", _unit(said).encode(), "the arbiter as a hardened service"),
         Change(Path(said["logrotate"]) / "horae", _logrotate(said).encode(), "its log"),
@@ -73,8 +73,7 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
         Change(Path(said["completion"]) / "horae", _COMPLETION, "completion, loaded by bash when it is asked for"),
     ]
     epilog = lua / "epilog.sh"
-    hook = (HERE / "epilog.sh").read_text().replace("@SPOOL@", said["spool"])
-    changes.append(Change(epilog, hook.encode(), "a job's end wakes the arbiter; it never waits", 0o755))
+    changes.append(Change(epilog, ours["epilog.sh"].encode(), "a job's end wakes the arbiter; it never waits", 0o755))
     edited = edit_slurm_conf(conf, str(epilog))
     group = _group(slurm_user(conf))
     commands = []
@@ -98,6 +97,12 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     commands += [f"# write {CONFIG}, as the guide has it", "systemctl daemon-reload", f"horae doctor {CONFIG}"]
     commands.append("systemctl enable --now horae")
     return changes, commands
+
+
+def written(spool: str) -> dict[str, str]:
+    """Files that are the same on every site with this spool, by name."""
+    texts = {name: (HERE / name).read_text() for name in ("horae.lua", "release-all.sh", "epilog.sh")}
+    return {name: text.replace("@SPOOL@", spool) for name, text in texts.items()}
 
 
 def edit_slurm_conf(text: str, epilog: str = "") -> str:

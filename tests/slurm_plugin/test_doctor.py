@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,9 @@ from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.command_reading import nodes_alone
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
-from slurm_plugin.site import doctor, mended
+from slurm_plugin.files.transport import LocalTransport
+from slurm_plugin.site import doctor, mended, of_version
+from slurm_plugin.site.install import written
 from tests.slurm_plugin.answers import Scripted, rest, serving
 from tests.slurm_plugin.rows import FACTS
 
@@ -101,6 +104,22 @@ def test_a_slurmrestd_of_a_mighty_account_is_warned_of() -> None:
     assert [check.verdict for check in mended.check_rest("slurm\nrest\n", "slurm")] == [Verdict.WARN]
     assert [check.verdict for check in mended.check_rest("rest\n", "slurm")] == [Verdict.OK]
     assert mended.check_rest("", "slurm") == []
+
+
+def test_the_sites_files_of_a_version_before_are_warned_of(tmp_path: Path) -> None:
+    """An upgrade of the program leaves them, and nothing else tells."""
+    settings, spool = {"EpilogSlurmctld[0]": f"{tmp_path}/epilog.sh"}, "/shared/spool"
+
+    def found() -> list[tuple[Verdict, bool, bool]]:
+        shown = of_version.checks(LocalTransport(), settings, spool)
+        return [(check.verdict, "horae.lua" in check.text, bool(check.remedy)) for check in shown]
+
+    assert found() == [], "none of them lies there"
+    for name, text in written(spool).items():
+        (tmp_path / name).write_text(text)
+    assert found() == [(Verdict.OK, True, False)]
+    (tmp_path / "horae.lua").write_text("-- of the version before\n")
+    assert found() == [(Verdict.WARN, True, True)]
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ class Batch:
         gpus: int = 1,
         restarts: int = 0,
         program: Path = ELASTIC,
+        retries: int = 0,
         **env: str,
     ) -> None:
         (self.path / "train.py").write_text(textwrap.dedent(source))
@@ -136,6 +137,7 @@ class Batch:
                 str(program),
                 "--checkpoint",
                 "ckpt",
+                f"--retries={retries}",
                 "--",
                 sys.executable,
                 str(self.path / "train.py"),
@@ -199,6 +201,31 @@ def test_a_failing_task_ends_the_job_with_its_own_code(batch: Batch) -> None:
     state = batch.folder.state()
     assert state is not None
     assert state["state"] == "failed"
+
+
+#: A rank that fails with 9 the first time, and `then` the second.
+FAILS = (
+    'if training.rank == 1 and step.number == 5 and not os.path.exists("failed"): open("failed", "w"); os._exit(9)\n'
+    "        if training.rank == 1 and step.number == 7: {then}"
+)
+
+
+def test_a_job_that_was_run_again_in_place_is_asked_to_leave_and_has_not_completed(batch: Batch) -> None:
+    """Its tasks say why each gang ended in one place; what the one before said must not stand in the way."""
+    batch.launch(counter(body=FAILS.format(then="pass")), retries=1)
+    until("the second try goes on", lambda: "again in" in batch.log and "step=8/" in batch.log)
+    assert batch.process is not None
+    batch.process.send_signal(signal.SIGUSR1)
+    assert batch.end()[0] == 86
+    state = batch.folder.state()
+    assert state is not None
+    assert (state["state"], state["failures"]) == ("stopped", 1)
+
+
+def test_each_failure_has_its_own_code(batch: Batch) -> None:
+    batch.launch(counter(body=FAILS.format(then="os._exit(5)")), retries=1)
+    assert batch.end()[0] == 5
+    assert "exit code 9" in batch.log
 
 
 def test_a_step_that_slurm_refuses_is_tried_again_and_is_no_failure_of_the_program(batch: Batch) -> None:

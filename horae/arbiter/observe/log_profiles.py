@@ -20,6 +20,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ import structlog
 from horae.arbiter.observe import run_numbers
 from horae.arbiter.observe.measurements import LOSS_POINTS, NEVER_S, ReadLog, due
 from horae.arbiter.observe.model_key import model_key
+from horae.journal.codec import restore
 from horae.journal.measured import Known, Measurement
 from horae.port import JobId, JobState, Observation, ObservedJob, PortError
 from horae.spec import JobSpec
@@ -125,8 +127,7 @@ class LogProfiles:
             if saved.get("reader") and log.reader.bytes:
                 log.offset, log.identity = measured.offset, measured.identity
                 log.from_line = log.reader.lines  # which start is running now is not known yet
-            for item in saved.get("stretches", ()):
-                stretch = Stretch.from_dict(dict(item))
+            for stretch in _stretches(saved.get("stretches")):
                 log.own[stretch.start, *stretch.place] = stretch
                 self.store.record(log.key, stretch)
             self._logs[job] = log
@@ -246,7 +247,7 @@ class LogProfiles:
             log.tenant = spec.tenant or spec.owner
         if log.key and key != log.key:
             self.store.rename(log.key, key, job)
-            log.key_from = "corrected"
+            log.key_from = "corrected" if spec is not None and spec.model else "derived"
         elif not log.key_from:
             log.key_from = "given" if spec is not None and spec.model else "derived"
         log.key = key
@@ -391,6 +392,15 @@ class LogProfiles:
                 decode = base64.b85decode if digits == packed else base64.b64decode
                 saved = json.loads(zlib.decompress(decode(digits)))
                 return reader_state.load(saved, self._book)
-            except (ValueError, zlib.error):  # other rules, or not what was written: read again from the start
+            except (*FAULTS, zlib.error):  # other rules, or not what was written: read again from the start
                 return LogReader(self._book, POINTS)
         return LogReader(self._book, POINTS)
+
+
+def _stretches(saved: Any) -> list[Stretch]:
+    """Those that can be read: another version may have written others."""
+    found = []
+    for item in saved or ():
+        with suppress(ValueError):
+            found.append(restore(Stretch, item))
+    return found

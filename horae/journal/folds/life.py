@@ -13,9 +13,10 @@ FOLDS = Folds()
 
 
 @FOLDS.on(Opened)
-def _opened(ledger: Ledger, event: Event, _told: Opened) -> None:
+def _opened(ledger: Ledger, event: Event, told: Opened) -> None:
     ledger.opened += 1
     ledger.opened_s = event.at_s
+    ledger.origin = told.origin
     ledger.stood_down = None
 
 

@@ -186,6 +186,22 @@ def test_unknown_jobs_and_paths_are_told_apart(serve: Serve) -> None:
     assert raw(client, "DELETE", "/v1/status")[0] == 405
 
 
+def test_a_key_of_a_job_that_an_older_arbiter_does_not_know_names_both_versions(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command line says some by itself: who reads that `typed` is unknown has typed no such thing."""
+    client, known = serve(Book()), job_form.JobForm.keys()
+    monkeypatch.setattr(job_form.JobForm, "keys", lambda: known - {"typed"})
+    job = {"name": "a", "command": ["true"], "gpus": 1}
+    with pytest.raises(ApiError) as unknown:
+        client.hand_in([{**job, "typed": "/home/ann/typed"}])
+    assert unknown.value.code is Code.BAD_INPUT
+    assert "does not know `typed` of a job" in unknown.value.message
+    assert "restart it" in unknown.value.remedy
+    with pytest.raises(ApiError, match="unknown key 'colour'"):
+        client.hand_in([{**job, "colour": "blue"}])
+
+
 def test_a_verb_that_an_older_arbiter_lacks_names_both_versions(serve: Serve) -> None:
     client = serve(Book())
     newer = replace(Client.prioritise.verb, path="/v1/jobs/{job}/newer")  # type: ignore[attr-defined]

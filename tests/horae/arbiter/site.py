@@ -43,6 +43,7 @@ class Time:
 
     def __init__(self, start_s: float = 1_000_000.0) -> None:
         self.now, self.wall_offset = start_s, 0.0
+        self.boot = f"the host's start {id(self)}"  #: by which an arbiter knows that `monotonic` went on without it
 
     def wall(self) -> float:
         return self.now + self.wall_offset
@@ -115,7 +116,7 @@ class Site:
         return self.policy(*asked)
 
     def open_journal(self) -> Journal:
-        return Journal(self.config.state_dir, Clock(self.time.wall, self.time.monotonic))
+        return Journal(self.config.state_dir, Clock(self.time.wall, self.time.monotonic, self.time.boot))
 
     def close(self) -> None:
         self.journal.close()

@@ -428,6 +428,27 @@ def test_ten_thousand_submissions_at_once_cost_no_call_a_job(tmp_path: Path) -> 
     assert running == set(jobs[:16])
 
 
+@pytest.mark.parametrize("step_s", [86400.0, -86400.0])
+def test_a_clock_that_steps_while_no_arbiter_runs_is_no_time_that_anybody_had(tmp_path: Path, step_s: float) -> None:
+    """A day ahead it used up every limit, and was waited for and held."""
+    site = Site(tmp_path)
+    runs, waits = site.commands.submit(
+        [spec("runs", 8, steps=100_000, checkpoint=None, time_limit_s=3600.0), spec("waits", 8, steps=100_000)], ANN
+    )
+    site.until(runs, JobState.RUNNING)
+    site.run(10)
+    before = site.core.ledger.jobs[runs].ran_at(site.core.now_s())
+    site.close()
+    site.time.wall_offset += step_s
+    site.open()
+    site.run(10)
+    ledger, now_s = site.core.ledger, site.core.now_s()
+    assert ledger.jobs[runs].state is JobState.RUNNING
+    assert ledger.jobs[runs].ran_at(now_s) == pytest.approx(before + 10.0, abs=1.0)
+    assert now_s - ledger.jobs[waits].submitted_s < 120.0
+    assert sum(sum(days.values()) for days in ledger.spent.values()) < 8 * 120.0
+
+
 def test_a_time_limit_ends_a_job_over_all_its_starts(tmp_path: Path) -> None:
     site = Site(tmp_path)
     (job,) = site.commands.submit([spec("long", 1, steps=100_000, time_limit_s=30.0)], ANN)

@@ -253,6 +253,32 @@ def test_the_state_that_the_version_before_wrote_is_gone_on_from() -> None:
     assert found.offset > 0
 
 
+@pytest.mark.parametrize("more", [{"colour": "blue"}, {"seconds": None, "n": "x"}, {"span": 9}, {"gpus": []}])
+def test_what_another_version_kept_of_a_placement_is_left_out_and_the_rest_is_kept(more: dict[str, object]) -> None:
+    """Raised while the arbiter takes up its journal it would keep it from starting, each time anew."""
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0, budget_s=PATIENT_S)
+    (found,) = profiles.update(look(100.0, job()), logs).values()
+    (stretch,) = found.profiler["stretches"]
+    strange = {**found.profiler, "stretches": [{**stretch, **more}, 7, stretch]}
+    again = LogProfiles(0, budget_s=PATIENT_S)
+    again.restore({"j": replace(found, profiler=strange)})
+    assert stretch in [one.to_dict() for one in again.store.profiles["resnet"].stretches.values()]
+
+
+def test_a_key_that_is_derived_otherwise_than_by_the_version_before_is_no_correction_of_anybodys() -> None:
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0, budget_s=PATIENT_S)
+    derived = job(spec=spec(model=None))
+    (found,) = profiles.update(look(100.0, derived), logs).values()
+    again = LogProfiles(0, budget_s=PATIENT_S)
+    again.restore({"j": replace(found, profiler={**found.profiler, "key": "alice/otherwise"})})
+    logs.add("j", imagenet(1000, 1100, 0.4))
+    (after,) = again.update(look(500.0, derived), logs).values()
+    assert (after.key, after.key_from) == (found.key, "derived")
+    logs.add("j", imagenet(1100, 1200, 0.4))
+    (given,) = again.update(look(600.0, job()), logs).values()
+    assert (given.key, given.key_from) == ("resnet", "corrected")
+
+
 def test_state_of_other_rules_is_read_again_from_the_start() -> None:
     logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0, budget_s=PATIENT_S)
     (found,) = profiles.update(look(100.0, job()), logs).values()

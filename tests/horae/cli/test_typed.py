@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +79,16 @@ def test_only_its_owner_can_read_what_is_kept(home: Path) -> None:
     assert (found.env["SECRET"], found.env["ODD"], found.whole, found.umask) == ("x", "\udcff", True, 0o013)
     assert found.limits["NOFILE"] == list(resource.getrlimit(resource.RLIMIT_NOFILE))
     assert os.umask(before) == before
+
+
+def test_a_full_disk_keeps_nothing_and_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("horae.descriptors.Folder.replace", full)
+    with pytest.raises(BadInput, match=r"kept for the job: No space left on device") as refused:
+        typed.keep(typed.Chosen({}, whole=True))
+    assert refused.value.value == str(home)
 
 
 def test_a_folder_that_others_can_write_keeps_nothing(home: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_stranger_cluster_plugs_in_where_it_is_installed(drummer: Path, tmp_pa
 def test_the_carried_runs_under_every_python_with_nothing_installed(drummer: Path, tmp_path: Path, python: str) -> None:
     """Also where another Horae, or another package of an adapter's name, comes first on the path."""
     script = carry.carry(str(tmp_path / "nodes"))
-    lib = tmp_path / "nodes" / "lib"
+    lib = tmp_path / "nodes" / carry.library(carry.files())
     assert (lib / "drums" / "__init__.py").read_text() == ""
     for name in ("horae", "drums", "elastic"):
         (tmp_path / "old" / name).mkdir(parents=True)
@@ -123,6 +123,30 @@ def test_a_half_that_is_in_no_package_is_refused(drummer: Path) -> None:
     (drummer / "drums-1.dist-info" / "entry_points.txt").write_text("[horae.launchers]\n--drum = alone\n")
     with pytest.raises(ModuleNotFoundError, match="no package alone"):
         carry.files()
+
+
+def test_what_jobs_run_from_stays_when_another_version_is_carried(
+    drummer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They load of it what they need first when they end, and a gang's tasks are started from there."""
+    nodes, play = tmp_path / "nodes", drummer / "drums" / "on_node" / "play.py"
+    script = carry.carry(str(nodes))
+    before = {path: path.read_bytes() for path in nodes.rglob("*.py")}
+    play.write_text(SAYS.replace("7", "8"))
+    written = carry.write_atomic
+
+    def cut(path: str, *words: object, **more: object) -> None:
+        if path.endswith("play.py"):
+            raise OSError("the disk is full")
+        written(path, *words, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as full, pytest.raises(OSError, match="full"):
+        full.setattr(carry, "write_atomic", cut)
+        carry.carry(str(nodes))
+    assert run("sh", script, "--drum", "x", "--", "true", cwd=tmp_path) == (7, "")
+    assert carry.carry(str(nodes)) == script
+    assert run("sh", script, "--drum", "x", "--", "true", cwd=tmp_path) == (8, "")
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_the_command_says_where_it_wrote(tmp_path: Path) -> None:

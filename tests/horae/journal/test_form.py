@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,12 @@ from horae.journal.events import Verb
 from horae.journal.fold import _FOLDS
 from horae.journal.form import _FORMS, numbered, read
 from horae.journal.ledger import Obstacle
+from horae.journal.schema import VERSION
 from horae.port import BlockKind, CheckpointMark, JobState
 from tests.horae.arbiter.site import spec
+from tests.horae.journal.written import form
+
+FORMS = Path(__file__).parent / "forms"
 
 #: Events, and what the version that had no classes for them wrote.
 WRITTEN: list[tuple[Draft, dict[str, Any]]] = [
@@ -127,3 +132,13 @@ def test_what_lacks_a_field_is_no_event() -> None:
 
 def test_each_kind_has_its_class_and_its_fold() -> None:
     assert set(_FORMS) == set(_FOLDS) == set(Kind)
+
+
+def test_what_is_written_is_what_its_version_says() -> None:
+    """Else an arbiter that was put back would take what it does not know for damage, or leave it out, and begin with
+    what the cluster shows: holds, priorities and the GPUs of what it cannot read would be lost to it."""
+    recorded = FORMS / f"{VERSION}.txt"
+    assert recorded.exists() and recorded.read_text() == form(), (
+        "what stands in a journal has changed: raise VERSION in horae/journal/schema.py, with a migration (`as_it_is` "
+        f"where what stood there before is read as it is), and `python -m {form.__module__} > forms/VERSION.txt`"
+    )

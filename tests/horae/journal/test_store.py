@@ -8,12 +8,13 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from horae.journal import AlreadyRunning, Clock, Journal, JournalStopped, Kind, events, schema
-from horae.journal.store import rebuilt
+from horae.journal.store import FILE, rebuilt
 from horae.port import JobState
 from policy.model import BadInput
 from tests.horae.arbiter.site import Time
@@ -164,12 +165,49 @@ def test_an_older_form_is_brought_up_in_one_transaction(tmp_path: Path) -> None:
         db.execute("UPDATE events SET note = 'brought up'")
 
     with sqlite3.connect(made.path, isolation_level=None) as db:
+        db.execute("PRAGMA user_version = 1")
         with pytest.raises(KeyError):
             schema.prepare(db, "x", version=3, migrations={2: second})
         assert db.execute("PRAGMA user_version").fetchone()[0] == 1
         schema.prepare(db, "x", version=3, migrations={2: second, 3: third})
         assert db.execute("PRAGMA user_version").fetchone()[0] == 3
         assert db.execute("SELECT note FROM events").fetchone()[0] == "brought up"
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_what_the_first_form_has_is_read_as_its_arbiter_meant_it(tmp_path: Path, compacted: bool) -> None:
+    """Recorded of an arbiter of that form that was killed: its events, and the ledger that it made of them. Since then
+    came priorities, holds with a name, records with a class of their own and more."""
+    with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
+        schema.prepare(db, "recorded", version=1)
+        for line in (Path(__file__).parent / "forms/1.jsonl").read_text().splitlines():
+            *row, data = json.loads(line)
+            if not compacted or row[3] in ("checkpoint", "opened"):
+                db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, json.dumps(data)))
+        if not compacted:
+            db.execute("DELETE FROM events WHERE kind = 'checkpoint'")
+    with closing(journal(tmp_path)) as again:
+        assert again.quarantined is None
+        assert again._db.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
+        ledger = again.ledger
+    found = {
+        job.spec.name: (job.state, job.allocation, job.epoch, len(job.restarts), job.exit_code, job.hold_why is None)
+        for job in ledger.jobs.values()
+    }
+    assert found == {
+        "elastic": (JobState.RUNNING, {"v100-1": 1}, 2, 1, None, True),
+        "rigid": (JobState.RUNNING, {"v100-2": 2}, 1, 0, None, True),
+        "failed": (JobState.FAILED, {}, 1, 0, 3, True),
+        "cancelled": (JobState.CANCELLED, {}, 1, 0, 143, True),
+        "waits": (JobState.QUEUED, {}, 0, 0, None, True),
+        "held": (JobState.STOPPED, {}, 1, 1, 86, False),
+    }
+    accounts = {job.spec.name: {kind: round(s, 3) for kind, s in job.attained.items()} for job in ledger.jobs.values()}
+    assert accounts["failed"] == {"k80": 2.192}
+    assert accounts["held"] == {"v100": 2.679}
+    assert ledger.jobs["4"].cancel_by == "ann"
+    assert ledger.next_id == 7
+    assert ledger.pools["main"].policy == "themis"
 
 
 def test_history_can_be_read_beside_the_writer(tmp_path: Path) -> None:
