@@ -11,15 +11,18 @@ lane count with the earliest end wins. With up to `EXACT_JOBS` jobs every order 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from policy.model import GpuRange, Gpus, GpuType, Job
 from policy.themis.shapes import Bundle, Chunk, size
 
+#: Answers that are remembered of where a job runs fastest.
+MOST_KNOWN = 200_000
 #: Phases of up to this many jobs are tried in every order.
 EXACT_JOBS = 4
 
@@ -52,13 +55,19 @@ class Gangs:
     """Finds the GPUs on which a job runs fastest among the free ones.
 
     `equal`: the cluster wants as many GPUs of a job on each of its nodes. `one_type`: never two types in a gang.
+    `kind`: jobs of one are as fast as each other, on whatever GPUs. Those of a sweep are, and there are hundreds.
     """
 
     speed: Speed
     types: tuple[GpuType, ...]  #: of the cluster
     equal: bool = False
     one_type: bool = False
-    _useful: dict[tuple[str, GpuType, Gpus], Gpus] = field(default_factory=dict, repr=False, compare=False)
+    kind: Callable[[Job], Hashable] = attrgetter("name")
+    _useful: dict[tuple[Hashable, GpuType, Gpus], Gpus] = field(default_factory=dict, repr=False, compare=False)
+    _best: dict[tuple[Hashable, int, tuple[Gpus, ...], Gpus], tuple[float, Take]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    _bundles: dict[Bundle, int] = field(default_factory=dict, repr=False, compare=False)
 
     def allowed(self, gang: Sequence[Chunk]) -> bool:
         """True if the cluster can carry out a gang of this shape."""
@@ -68,7 +77,7 @@ class Gangs:
 
     def useful(self, job: Job, gpu_type: GpuType, widest: Gpus) -> Gpus:
         """The gang of at most `widest` (feasible) GPUs of one node that runs fastest: measured curves may fall."""
-        key = (job.name, gpu_type, widest)
+        key = (self.kind(job), gpu_type, widest)
         if (known := self._useful.get(key)) is None:
             known, top = widest, self.speed(job, [Chunk(gpu_type, "", widest)])
             for gang in range(widest - 1, 0, -1):
@@ -82,7 +91,22 @@ class Gangs:
         gang = job.gpus.above(0)
         return max((self.speed(job, [Chunk(t, "", gang)]) for t in self.types), default=0.0) if gang else 0.0
 
-    def best(self, job: Job, bundle: Bundle, free: Sequence[Gpus], at_most: Gpus) -> tuple[float, Take]:
+    def finder(self, bundle: Bundle) -> Callable[[Job, Sequence[Gpus], Gpus], tuple[float, Take]]:
+        """`best` on one bundle, which is asked for thousands of times."""
+        number = self._bundles.setdefault(bundle, len(self._bundles))
+
+        def best(job: Job, free: Sequence[Gpus], at_most: Gpus) -> tuple[float, Take]:
+            key = (self.kind(job), number, tuple(free), at_most)
+            found = self._best.get(key)
+            if found is None:
+                if len(self._best) >= MOST_KNOWN:
+                    self._best.clear()
+                found = self._best[key] = self._found(job, bundle, free, at_most)
+            return found
+
+        return best
+
+    def _found(self, job: Job, bundle: Bundle, free: Sequence[Gpus], at_most: Gpus) -> tuple[float, Take]:
         """(iterations/s, GPUs), (0, ()) where nothing fits. Ties: one node first, then the tightest fit."""
         best: tuple[float, Take] = (0.0, ())
         for take in self._candidates(job, bundle, free, at_most):
@@ -144,7 +168,8 @@ def schedule(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs) -> Schedule:
     left = [i for i, t in enumerate(tasks) if t.iterations > 0]
     free = [c.gpus for c in bundle]
     total = size(bundle)
-    alone = {i: gangs.best(tasks[i].job, bundle, free, total)[0] for i in left}
+    best_of = gangs.finder(bundle)
+    alone = {i: best_of(tasks[i].job, free, total)[0] for i in left}
     able = sorted(
         (i for i in left if alone[i] > 0), key=lambda i: (-tasks[i].iterations / alone[i], tasks[i].job.order)
     )
@@ -177,7 +202,8 @@ def prefer(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs, running: set[int
     """The best schedule in which the tasks of `running` start first."""
     free = [c.gpus for c in bundle]
     total = size(bundle)
-    alone = {i: gangs.best(t.job, bundle, free, total)[0] for i, t in enumerate(tasks) if t.iterations > 0}
+    best_of = gangs.finder(bundle)
+    alone = {i: best_of(t.job, free, total)[0] for i, t in enumerate(tasks) if t.iterations > 0}
     able = sorted(
         (i for i, rate in alone.items() if rate > 0),
         key=lambda i: (i not in running, -tasks[i].iterations / alone[i], tasks[i].job.order),
@@ -214,14 +240,14 @@ def _cap(gpus: GpuRange, cap: Gpus) -> Gpus:
 def _area(tasks: Sequence[Task], alone: Mapping[int, float], bundle: Bundle, gangs: Gangs) -> float:
     """A lower bound on the GPU-seconds of the phase: every job at its most efficient gang. `alone`: the rate of each
     on all of the bundle, above which no gang is faster: so large ones need not be looked at."""
-    free, area = [c.gpus for c in bundle], 0.0
+    free, area, best_of = [c.gpus for c in bundle], 0.0, gangs.finder(bundle)
     for i, fastest in alone.items():
         job, cheapest, gang = tasks[i].job, inf, 0
         if fastest <= 0:
             continue
         while (step := job.gpus.above(gang)) is not None and step <= min(size(bundle), cheapest * fastest):
             gang = step
-            rate, take = gangs.best(job, bundle, free, gang)
+            rate, take = best_of(job, free, gang)
             if rate > 0:
                 cheapest = min(cheapest, sum(n for _, n in take) / rate)
         area += tasks[i].iterations * cheapest
@@ -232,7 +258,7 @@ def _run(
     tasks: Sequence[Task], order: Sequence[int], bundle: Bundle, gangs: Gangs, cap: Gpus
 ) -> tuple[float, tuple[tuple[int, Take], ...]]:
     """List scheduling: at every end, whoever fits starts, in `order`, on at most `cap` GPUs (or its smallest gang)."""
-    free = [c.gpus for c in bundle]
+    free, best_of = [c.gpus for c in bundle], gangs.finder(bundle)
     waiting = list(order)
     running: list[tuple[float, int, Take]] = []
     first: list[tuple[int, Take]] = []
@@ -244,7 +270,7 @@ def _run(
                 still += waiting[place:]
                 break
             job = tasks[i].job
-            rate, take = gangs.best(job, bundle, free, _cap(job.gpus, cap))
+            rate, take = best_of(job, free, _cap(job.gpus, cap))
             if rate <= 0:
                 still.append(i)
                 continue

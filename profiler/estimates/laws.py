@@ -58,8 +58,18 @@ LAWS: Mapping[str, Law] = {
         Law("exponential", ("s",), ((1e-3, 1e1),), lambda x, s: np.exp(-x / s)),
         # Powers by logarithms: on a grid there are many fewer of these.
         Law("power", ("p",), ((0.05, 2.5),), lambda x, p: np.exp(-p * np.log(x))),
-        Law("shifted-power", ("s", "p"), ((1e-4, 3.0), (0.05, 3.0)), lambda x, s, p: np.exp(-p * np.log1p(x / s))),
-        Law("log-power", ("s", "p"), ((1e-4, 1e1), (0.1, 4.0)), lambda x, s, p: 1 / (1 + np.exp(p * np.log(x / s)))),
+        Law(
+            "shifted-power",
+            ("s", "p"),
+            ((1e-4, 3.0), (0.05, 3.0)),
+            lambda x, s, p: np.exp(-p * np.log1p(x / s)),
+        ),
+        Law(
+            "log-power",
+            ("s", "p"),
+            ((1e-4, 1e1), (0.1, 4.0)),
+            lambda x, s, p: 1 / (1 + np.exp(p * np.log(x / s))),
+        ),
         Law(
             "stretched-exponential",
             ("s", "p"),

@@ -180,9 +180,14 @@ class LogProfiles:
         note = f"a part of its log was left out: the reader failed there ({type(error).__name__})"
         measured = replace(log.measured, notes=(note,))
         return replace(
-            log, reader=LogReader(self._book, POINTS), loss=log.measured.loss, from_line=0, ended_line=0,
-            watched=None, measured=measured,
-        )  # fmt: skip
+            log,
+            reader=LogReader(self._book, POINTS),
+            loss=log.measured.loss,
+            from_line=0,
+            ended_line=0,
+            watched=None,
+            measured=measured,
+        )
 
     def key_of(self, job: JobId) -> str:
         """The model key that a job's measurements are kept under; its own name before anything was read."""

@@ -55,7 +55,8 @@ class Rates:
     def __init__(self, throughput: Throughput, linear: bool) -> None:
         self._throughput = throughput
         self._linear = linear
-        self._known: dict[tuple[str, tuple[GpuType, ...], Gpus, Span], float] = {}
+        self._known: dict[tuple[int, tuple[GpuType, ...], Gpus, Span], float] = {}
+        self.kind = throughput.kind
 
     def __call__(self, job: Job, gang: Sequence[Chunk]) -> float:
         first = gang[0]
@@ -66,7 +67,7 @@ class Rates:
             types = tuple(sorted({c.gpu_type for c in gang}))
             span = Span.RACK if all(c.rack == first.rack for c in gang) else Span.CLUSTER
             gpus = size(gang)
-        key = (job.name, types, gpus, span)
+        key = (self.kind(job), types, gpus, span)
         if (rate := self._known.get(key)) is None:
             flat = min((self.best_placed(job, t, gpus) for t in types), default=0.0)
             rate = self._known[key] = flat / self._throughput.slowdown(job, span)
@@ -180,7 +181,13 @@ def valuations(snapshot: Snapshot, options: Options, throughput: Throughput) -> 
     out = {}
     for name, jobs in apps.items():
         start = min(map(attrgetter("submitted_s"), jobs))
-        gangs = Gangs(rates, types, limits.equal_gpus_per_node, limits.one_type_per_job)
+        gangs = Gangs(
+            rates,
+            types,
+            limits.equal_gpus_per_node,
+            limits.one_type_per_job,
+            rates.kind,
+        )
         # What can never run here has no end: with it no bundle would be worth anything to the app.
         able = [j for j in jobs if gangs.smallest(j) > 0] or jobs
         phases, past = _phases(able, stated.get(name), rates, throughput)

@@ -138,7 +138,7 @@ def test_equal_gpus_on_each_node() -> None:
     four = Task(Job("j", "t", "a", GpuRange(4, 4, 4), throughput={"v100": {4: 4.0}}), 4.0)
     found = schedule([four], bundle, equal)
     assert sorted(n for _, take in found.first for _, n in take) == [2, 2]
-    five = Task(Job("j", "t", "a", GpuRange(5, 5, 5), throughput={"v100": {5: 5.0}}), 4.0)
+    five = Task(Job("five", "t", "a", GpuRange(5, 5, 5), throughput={"v100": {5: 5.0}}), 4.0)
     assert schedule([five], bundle, equal).seconds == inf
     assert schedule([five], bundle, gangs()).seconds < inf
 
@@ -162,3 +162,22 @@ def test_jobs_of_one_size_are_scheduled_once_however_many_they_are(gpus: int) ->
     found = schedule(many, bundle, Gangs(counted, ("v100",)))
     assert len(found.first) == 32 // gpus
     assert len(asked) <= 4 * len(many)
+
+
+def test_jobs_that_are_alike_are_looked_at_once() -> None:
+    """Of a sweep there are hundreds, of many sizes each."""
+
+    def asked(jobs: int) -> int:
+        found = []
+
+        def counted(one: Job, gang: Sequence[Chunk]) -> float:
+            found.append(one)
+            return speed(one, gang)
+
+        rate = {"v100": {n: n**0.8 for n in range(1, 9)}}
+        many = [Task(job(f"j{i}", (1, 8), rate=rate), 100.0) for i in range(jobs)]
+        bundle = canonical([Chunk("v100", f"{k}?", 8) for k in range(4)])
+        schedule(many, bundle, Gangs(counted, ("v100",), kind=lambda _: "of the sweep"))
+        return len(found)
+
+    assert asked(200) <= 2 * asked(50)
