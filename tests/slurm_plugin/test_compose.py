@@ -12,7 +12,7 @@ import yaml
 
 from horae.elastic import carry
 
-TABLE = "lib/horae/elastic/supervisor/launchers.json"
+TABLE = "horae/elastic/supervisor/launchers.json"
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "containers" / "slurm"
 
@@ -38,10 +38,12 @@ def test_every_word_of_the_templates_is_filled_in(tmp_path: Path, release: str) 
     assert (etc / "cgroup.conf").exists() is (release != "22.05")
     carry.carry(str(tmp_path / "carried"))
     by_hand, asked = tmp_path / "shared/horae", tmp_path / "carried"
-    assert (by_hand / "bin/horae-exec").read_text() == (asked / "bin/horae-exec").read_text()
-    for path in (asked / "lib/slurm_plugin/on_node").iterdir():
+    library = carry.library(carry.files())
+    command = (asked / "bin/horae-exec").read_text()
+    assert (by_hand / "bin/horae-exec").read_text() == command.replace(library, "lib")
+    for path in (asked / library / "slurm_plugin/on_node").iterdir():
         assert (by_hand / "lib/slurm_plugin/on_node" / path.name).read_text() == path.read_text()
-    every, own = (json.loads((each / TABLE).read_text()) for each in (asked, by_hand))
+    every, own = (json.loads((each / TABLE).read_text()) for each in (asked / library, by_hand / "lib"))
     assert own == {name: module for name, module in every.items() if module.startswith("slurm_plugin.")}
     config = yaml.safe_load((etc / "horae/config.yaml").read_text())
     assert config["cluster"]["options"]["partitions"] == ["dl"]

@@ -163,7 +163,7 @@ class Life:
 def _said(event: Event) -> tuple[Any, ...]:
     """The event, but for what no two arbiters share."""
     data = {name: value for name, value in event.data.items() if name != "took_s"}
-    alone = event.kind in (Kind.CLAIMED, Kind.CHECKPOINT)
+    alone = event.kind in (Kind.OPENED, Kind.CLAIMED, Kind.CHECKPOINT)
     return event.seq, event.at_s, event.kind, event.job, event.pool, None if alone else data
 
 

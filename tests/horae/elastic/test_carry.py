@@ -42,6 +42,8 @@ def drummer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "[other]\n--drum = nobody\n[horae.launchers]\n--drum = drums.on_node.play\n$DRUM = drums.on_node.play\n"
     )
     monkeypatch.syspath_prepend(str(site))
+    for name in ("drums", "drums.on_node"):  # of another test's folder, where that was looked for
+        monkeypatch.delitem(sys.modules, name, raising=False)
     return site
 
 
