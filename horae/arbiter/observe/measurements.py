@@ -44,7 +44,7 @@ class Profiles(Protocol):
 LOGS_A_ROUND = 500
 #: A log is looked at again when the job has run for this share longer, at the latest after so long: what a look can
 #: tell that is new is a share of what is known.
-SHARE, LATEST_S = 0.01, 60.0
+SHARE, LATEST_S = 0.01, 30.0
 #: When a log that nobody has looked at yet was read.
 NEVER_S = float("-inf")
 #: Newest points of a loss curve that are kept.

@@ -97,17 +97,17 @@ def test_only_new_text_is_read() -> None:
 
 def test_a_log_of_hours_is_read_less_often_and_its_last_words_at_once() -> None:
     logs, profiles = Logs(j=imagenet(10, 300, 0.25)), LogProfiles(10, budget_s=PATIENT_S)
-    profiles.update(look(3600.0, job()), logs)
+    profiles.update(look(2500.0, job()), logs)
     logs.add("j", imagenet(300, 400, 0.25))
-    assert profiles.update(look(3630.0, job()), logs) == {}, "a hundredth of an hour is 36 s"
-    assert profiles.update(look(3637.0, job()), logs)["j"].done == 390
+    assert profiles.update(look(2524.0, job()), logs) == {}, "a hundredth of its time is 25 s"
+    assert profiles.update(look(2526.0, job()), logs)["j"].done == 390
     profiles.update(look(1e6, job()), logs)
     logs.add("j", imagenet(400, 500, 0.25))
-    assert profiles.update(look(1e6 + 59.0, job()), logs) == {}
-    assert profiles.update(look(1e6 + 60.0, job()), logs)["j"].done == 490, "a minute at the latest"
+    assert profiles.update(look(1e6 + 29.0, job()), logs) == {}
+    assert profiles.update(look(1e6 + 30.0, job()), logs)["j"].done == 490, "half a minute at the latest"
     logs.add("j", imagenet(500, 600, 0.25))
-    ended = job(state=JobState.COMPLETED, since_s=1e6 + 61.0)
-    assert profiles.update(look(1e6 + 62.0, ended), logs)["j"].done == 590
+    ended = job(state=JobState.COMPLETED, since_s=1e6 + 31.0)
+    assert profiles.update(look(1e6 + 32.0, ended), logs)["j"].done == 590
 
 
 def test_a_long_curve_is_forecast_again_as_it_goes_on() -> None:
