@@ -484,13 +484,20 @@ def test_observing_and_advising_leave_the_controllers_state_as_it_was(site: Driv
         names = ("claim", "jobs/*/epoch", "jobs/*/slurm.json", "jobs/*/stop", "jobs/*/cancel", "reasons/*")
         return {str(path): path.stat().st_mtime for name in names for path in spool.glob(name)}
 
-    held = cluster.run("squeue", "-h", "-p", "dl", "-O", "JobID:20,PriorityLong:20")
+    def ordered() -> dict[str, int]:
+        """Priorities that were given; this site's Slurm weighs the others by itself, each minute, up to 11,000."""
+        told = cluster.run("squeue", "-h", "-p", "dl", "-O", "JobID:20,PriorityLong:20")
+        rows = [line.split() for line in told.splitlines()]
+        return {job: int(priority) for job, priority in rows if int(priority) > 1 << 20}
+
+    given = ordered()
+    assert given, "the granted job's"
     for mode in ("observe", "advise"):
         before, files = controller(), written()
         _rounds(cluster, tmp_path, mode, {running, queued})
         assert controller() == before, mode
         assert written() == files, mode
-    assert cluster.run("squeue", "-h", "-p", "dl", "-O", "JobID:20,PriorityLong:20") == held
+    assert ordered() == given
     cluster.run("scancel", free)
 
 
