@@ -240,6 +240,7 @@ class Row:
         "order",
         "ordinal",
         "plan",
+        "point_made",
         "rank",
         "redrawn",
         "time_s",
@@ -261,6 +262,7 @@ class Row:
         self.order = 0  #: among the rows of the log
         self.ordinal = 0  #: of its position in the series
         self.kind = plan.kind  #: the plan's, unless its place in the text says otherwise
+        self.point_made: tuple[object, Point] | None = None  #: what its newest point was made from, and that point
 
     def copy(self) -> Row:
         new = Row.__new__(Row)
@@ -269,7 +271,28 @@ class Row:
         return new
 
     def point(self, scope: Scope | None = None, unit: Unit | None = None, time_is: str = "") -> Point:
-        """The point. `time_is` says what an ambiguous time is: "step", "window" or "elapsed" (see `runs`)."""
+        """The point. `time_is` says what an ambiguous time is: "step", "window" or "elapsed" (see `runs`).
+
+        Who follows a log asks for all points at each look: one is made again only where what it is made from changed.
+        """
+        made_from = (
+            self.rank,
+            self.redrawn,
+            self.iteration,
+            self.epoch,
+            self.epochs,
+            self.epoch_s,
+            self.time_s,
+            self.kind,
+            scope,
+            unit,
+            time_is,
+        )
+        if self.point_made is None or self.point_made[0] != made_from:
+            self.point_made = made_from, self._point(scope, unit, time_is)
+        return self.point_made[1]
+
+    def _point(self, scope: Scope | None, unit: Unit | None, time_is: str) -> Point:
         plan = self.plan
         told = _Told(plan.loss_kind or (LossKind.EPOCH if self.kind == "epoch" else LossKind.STEP))
         for f in plan.fields:

@@ -29,7 +29,7 @@ from profiler.runs.series import RECENT, SAME, Series
 from profiler.text.terminal import Terminal
 
 VERSION = 7
-_ROW = tuple(s for s in Row.__slots__ if s not in ("plan", "groups"))
+_ROW = tuple(s for s in Row.__slots__ if s not in ("plan", "groups", "point_made"))
 _POINT_DEFAULTS = {f.name: f.default for f in fields(Point)}
 
 

@@ -6,7 +6,7 @@ is news.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -22,54 +22,56 @@ UNLIKE = 0.6  #: whose first positions are so different
 UPWARDS = 0.75  #: and go neither up nor down this often, or have no line between them this often
 TWO = "its counter goes forth and back from line to line, as of two logs in one file: no number of it is told"
 
-_INDEX = (
-    "iteration",
-    "iterations",
-    "epoch",
-    "epochs",
-)
-_COUNTED = ("iteration", "first_iteration", "last_iteration", "total_iterations")
-_SECONDS = (
-    "step_s",
-    "step_s_average",
-    "epoch_s",
-    "batch_size",
-)
-_RUN_INDEX = (
-    "first_iteration",
-    "last_iteration",
-    "total_iterations",
-    "last_epoch",
-    "total_epochs",
-)
-_RUN_POSITIVE = ("iterations_per_epoch", "batch_size")
+_COUNTED = frozenset(("iteration", "first_iteration", "last_iteration", "total_iterations"))
+_COUNTER, _POSITIVE, _LASTING, _PASSED = (0.0, LARGEST), (1e-9, LARGEST), (1e-12, LONGEST_S), (0.0, LONGEST_S)
+#: What a number of a point, or of a run, may be: (lowest, highest).
+_OF_A_POINT = {
+    "iteration": _COUNTER,
+    "iterations": _COUNTER,
+    "epoch": _COUNTER,
+    "epochs": _COUNTER,
+    "step_s": _LASTING,
+    "step_s_average": _LASTING,
+    "epoch_s": _LASTING,
+    "batch_size": _LASTING,
+    "elapsed_s": _PASSED,
+    "time_s": (-LONGEST_S, LONGEST_S),
+}
+_OF_A_RUN = {
+    "first_iteration": _COUNTER,
+    "last_iteration": _COUNTER,
+    "total_iterations": _COUNTER,
+    "last_epoch": _COUNTER,
+    "total_epochs": _COUNTER,
+    "iterations_per_epoch": _POSITIVE,
+    "batch_size": _POSITIVE,
+}
 
 
 def sane(run: Run) -> Run:
     """The run without such numbers; the same object when there are none."""
     points = tuple(_point(p) for p in run.points)
-    bad: dict[str, Any] = _bad(run, _RUN_INDEX, 0.0, LARGEST) | _bad(run, _RUN_POSITIVE, 1e-9, LARGEST)
+    bad = _bad(run, _OF_A_RUN)
     if any(a is not b for a, b in zip(points, run.points, strict=True)):
         bad["points"] = points
     return replace(run, **bad) if bad else run
 
 
 def _point(p: Point) -> Point:
-    bad: dict[str, Any] = _bad(p, _INDEX, 0.0, LARGEST) | _bad(p, _SECONDS, 1e-12, LONGEST_S)
-    bad |= _bad(p, ("elapsed_s",), 0.0, LONGEST_S) | _bad(p, ("time_s",), -LONGEST_S, LONGEST_S)
+    bad = _bad(p, _OF_A_POINT)
     rate = p.throughput
     if rate is not None and not 1e-12 <= rate.value <= LARGEST:
         bad["throughput"] = None
     return replace(p, **bad) if bad else p
 
 
-def _bad(of: Point | Run, names: tuple[str, ...], low: float, high: float) -> dict[str, Any]:
+def _bad(of: Point | Run, limits: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name in names:
+    for name, (low, high) in limits.items():
         value = getattr(of, name)
         if value is None:
             continue
-        part = name in _COUNTED and 0 < value < 1  # of a step: such a number is no counter
+        part = 0 < value < 1 and name in _COUNTED  # of a step: such a number is no counter
         if part or not low <= value <= high:  # nan is never between
             found[name] = None
     return found

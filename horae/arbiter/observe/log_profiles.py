@@ -1,9 +1,10 @@
 """The profiler behind the arbiter: any training log in, progress, speed, loss and slowdown out.
 
-Each look reads the new bytes of a log (`LogReader`, which takes them in any pieces) and asks what is known now. What
-was measured at one placement is a stretch; it goes to the store of its model key, and what comes back is merged over
-all jobs of the key: the job's rates, its S by span. Claims are held against the clock and against the key's other
-jobs before they are used. What a log leaves open is said in the notes, with how to print it.
+Each look reads the new bytes of a log (`LogReader`, which takes them in any pieces) and asks how far the job is; what
+its lines measure is worked out again as the job has run for a share longer (`WORTH`), since that takes some times as
+long. What was measured at one placement is a stretch; it goes to the store of its model key, and what comes back is
+merged over all jobs of the key: the job's rates, its S by span. Claims are held against the clock and against the
+key's other jobs before they are used. What a log leaves open is said in the notes, with how to print it.
 
 Kept in the journal with the measurement (`Measurement.profiler`): the key, the job's own stretches, and the reader's
 state, packed, made at `Measurement.offset`. After a restart reading goes on there; when the rules have changed since,
@@ -54,6 +55,8 @@ BUDGET_S = 1.0
 BYTES_A_LOOK = 8 << 20
 #: After so many the time is looked at: lines of some shapes cost a thousand times what others do.
 PIECE = 32 << 10
+#: What a log measures is worked out anew when the job has run for this share longer, at the latest after so long.
+WORTH, WORKED_OUT_S = 0.05, 300.0
 #: A packed state is renewed this often, and when a job leaves.
 STATE_S = 300.0
 #: Stretches of a job that are kept with its measurement: the newest, where it was resized more often.
@@ -81,6 +84,9 @@ class _Log:
     tried_s: Seconds = NEVER_S
     behind: bool = False  #: there was more than there was time for
     packed_s: Seconds = NEVER_S
+    worked_out_s: Seconds = NEVER_S  #: when its lines were last worked out, not only its progress read
+    believed: bool = True  #: whether its progress was then
+    by_epoch: bool = False  #: the unit that it was counted in then
     key: str = ""
     key_from: str = ""
     tenant: str = ""
@@ -215,6 +221,9 @@ class LogProfiles:
             return False
         runs = log.reader.runs()
         self._take_key(log, job.id, self._spec(job))
+        if not self._is_worth(log, job, now_s) and _goes_on(log, runs):
+            return True
+        log.worked_out_s = NEVER_S if log.behind else now_s
         for ended in runs[:-1]:
             if ended.last_line > log.ended_line:  # a start that trains some steps again is a run of its own
                 log.ended_line = ended.last_line
@@ -224,6 +233,13 @@ class LogProfiles:
         else:
             log.measured = replace(log.measured, notes=lacks(progress=False))
         return True
+
+    def _is_worth(self, log: _Log, job: ObservedJob, now_s: Seconds) -> bool:
+        """Whether what its lines measure may have changed by as much as it takes to work it out."""
+        if job.state is not JobState.RUNNING or job.epoch != log.measured.epoch:
+            return True
+        before_s = now_s - log.worked_out_s  # below 0: the clock was set back
+        return before_s < 0 or before_s >= min(WORTH * (now_s - job.since_s), WORKED_OUT_S)
 
     def _spec(self, job: ObservedJob) -> JobSpec | None:
         return job.spec or (self._spec_of(job.id) if self._spec_of is not None else None)
@@ -296,6 +312,7 @@ class LogProfiles:
         if place is not None and verdict.rate and (seconds is not None or moved):
             self._record(log, job, place, verdict, times, run, now_s)
         curve = run_numbers.merged(log.loss, run)
+        log.believed, log.by_epoch = verdict.progress_believed, by_epoch
         log.measured = replace(
             log.measured,
             done=done if verdict.progress_believed else log.measured.done,
@@ -400,6 +417,21 @@ class LogProfiles:
             except (*FAULTS, zlib.error):  # other rules, or not what was written: read again from the start
                 return LogReader(self._book, POINTS)
         return LogReader(self._book, POINTS)
+
+
+def _goes_on(log: _Log, runs: list[Run]) -> bool:
+    """Whether it is the same training, further on; then that is taken, and nothing else of it."""
+    if not log.believed or not runs or any(ended.last_line > log.ended_line for ended in runs[:-1]):
+        return False
+    progress = run_numbers.progress(sane(runs[-1]))
+    if progress is None:
+        return False
+    done, total, by_epoch = progress
+    same = by_epoch is log.by_epoch and total == log.measured.total and done >= log.measured.done
+    if not same or not judge(Claim(done, total), None).progress_believed:
+        return False
+    log.measured = replace(log.measured, done=done)
+    return True
 
 
 def _stretches(saved: Any) -> list[Stretch]:

@@ -462,3 +462,87 @@ def test_a_log_that_the_reader_fails_at_costs_its_own_job_a_piece(monkeypatch: p
     assert "was left out" in found["a"].notes[0]
     logs.add("a", " " * (4096 - len(logs.files["a"]) % 4096) + "\n" + imagenet(200, 1500, 0.25))
     assert profiles.update(look(200.0, *jobs), logs)["a"].done == 1490
+
+
+HOUR_S = 3600.0
+
+
+def followed(logs: Logs) -> LogProfiles:
+    """Profiles that worked a job's log out after six hours."""
+    profiles = LogProfiles(0, budget_s=PATIENT_S)
+    profiles.update(look(6 * HOUR_S, job()), logs)
+    return profiles
+
+
+def worked_out_to(found: Measurement) -> float:
+    """The position that its loss curve reaches."""
+    return found.loss[-1][0]
+
+
+def test_of_a_long_job_the_step_is_told_at_each_look_and_what_it_measures_now_and_then() -> None:
+    logs = Logs(j=imagenet(10, 1500, 0.25))
+    profiles = followed(logs)
+    logs.add("j", imagenet(1500, 1600, 0.25))
+    (soon,) = profiles.update(look(6 * HOUR_S + 30, job()), logs).values()
+    assert (soon.done, worked_out_to(soon)) == (1590, 1490)
+    logs.add("j", imagenet(1600, 2700, 0.25))
+    (later,) = profiles.update(look(6 * HOUR_S + 330, job()), logs).values()
+    assert (later.done, worked_out_to(later)) == (2690, 2690)
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        job(state=JobState.COMPLETED, since_s=6 * HOUR_S + 20),
+        job(epoch=2),
+        job(since_s=6 * HOUR_S + 20),
+    ],
+    ids=[
+        "ended",
+        "started again",
+        "running for a moment",
+    ],
+)
+def test_what_changed_about_a_job_is_worked_out_at_once(then: ObservedJob) -> None:
+    logs = Logs(j=imagenet(10, 1500, 0.25))
+    profiles = followed(logs)
+    logs.add("j", imagenet(1500, 1600, 0.25))
+    (found,) = profiles.update(look(6 * HOUR_S + 30, then), logs).values()
+    assert worked_out_to(found) == 1590
+
+
+def steps(first: int, last: int, total: int) -> str:
+    return "".join(f"[horae] step={k}/{total} loss={7.0 / k:.4f} iter_s=1.0\n" for k in range(first, last, 10))
+
+
+@pytest.mark.parametrize(
+    ("text", "done", "reached"),
+    [
+        (steps(10, 100, 5000), 90, 90),
+        (steps(1500, 1600, 9000), 1590, 1590),
+        (steps(6000, 6010, 5000), 1490, 6000),
+    ],
+    ids=[
+        "it begins again",
+        "another total",
+        "beyond its own total",
+    ],
+)
+def test_a_log_that_does_not_just_go_on_is_worked_out_at_once(text: str, done: float, reached: float) -> None:
+    logs = Logs(j=steps(10, 1500, 5000))
+    profiles = followed(logs)
+    logs.add("j", text)
+    (found,) = profiles.update(look(6 * HOUR_S + 30, job()), logs).values()
+    assert (found.done, worked_out_to(found)) == (done, reached)
+
+
+def test_a_long_log_is_worked_out_once_its_end_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horae.arbiter.observe.log_profiles.BYTES_A_LOOK", 4096)
+    logs = Logs(j=imagenet(10, 5000, 0.25))
+    profiles = LogProfiles(0, budget_s=PATIENT_S)
+    at = 6 * HOUR_S
+    known = Measurement()
+    while known.done < 4990:
+        at += 1
+        known = next(iter(profiles.update(look(at, job()), logs).values()), known)
+    assert worked_out_to(known) == 4990
