@@ -1,7 +1,8 @@
 """Leftover GPUs (Themis §3.3.2 "Leftover Allocation"): to apps that did not bid, at random, then to bidders.
 
 Each draw takes one app of those that can still use something and gives it its next useful step: its smallest gang,
-or the next size of a gang it has. Steps, not whole demands, so that chance evens out; on the node where the app
+or the next size of a gang it has (an app of many jobs a share of what it has: each step costs schedules of all of
+them). Steps, not whole demands, so that chance evens out; on the node where the app
 already is, else where it runs now, else the emptiest node for a gang that may grow and the tightest for one that may
 not, so that the GPUs of an app stay together.
 
@@ -26,6 +27,7 @@ from policy.themis.agent import Agent
 from policy.themis.auction.bidders import Cap
 from policy.themis.auction.rows import PerGpu
 from policy.themis.offer import Offer
+from policy.themis.shapes import steps
 
 #: An app asks for at most so many nodes at once when its gang needs several.
 WIDE = 64
@@ -150,7 +152,7 @@ def _elsewhere(app: str, pool: Pool, agent: Agent, need: PerGpu, room: Gpus | No
         top = min(top, held + room)
     parts = [mine, *({n: g} for n, g in mine.items())]
     best, rho = None, min(map(agent.rho, parts)) * (1 - 1e-9)
-    for gpus in range(1, top + 1):
+    for gpus in steps(top, agent.value.gangs.coarse):
         if any(t.job.gpus.feasible(gpus) for t in agent.value.phases[0]):
             for bundle in _places(app, pool, agent, {}, usable, gpus):
                 if agent.rho(bundle) < rho and any(g > mine.get(n, 0) for n, g in bundle.items()):
@@ -199,7 +201,8 @@ def _sizes(agent: Agent, mine: Mapping[NodeName, Gpus], top: Gpus) -> list[Gpus]
                 sizes.add(above - gang)
                 if (further := gpus.above(above)) is not None:
                     sizes.add(further - gang)
-    return sorted(s for s in sizes if 0 < s <= top)
+    least = min(int(sum(mine.values()) * agent.value.gangs.coarse), top)
+    return sorted({max(s, least) for s in sizes if 0 < s <= top})
 
 
 def _places(

@@ -355,6 +355,7 @@ def _pay(this: Round, random: Random) -> None:
             partial(_with, standing),
             this.options.payment,
             random,
+            standing.agent.value.gangs.coarse,
         )
 
 

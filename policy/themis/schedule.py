@@ -4,13 +4,15 @@ The paper leaves the schedule to the hyper-parameter optimizer ("the optimal all
 Its Table 3 needs jobs that run *one after the other on all GPUs* at 4, 8 and 16 GPUs; an equal split at the same
 time gives 1.064, .532 and .356 where the table prints 1, .5 and .34. So the schedule here is moldable: for every
 number of lanes (all jobs at once ... one at a time) jobs start longest first (LPT) on the most useful GPUs, and the
-lane count with the earliest end wins. With up to `EXACT_JOBS` jobs every order is tried too, unless a lower bound
-(area; longest job) shows that the first answer is already optimal. A phase ends when its last job ends.
+lane count with the earliest end wins; for an app of many jobs lane counts are tried in larger steps (`thrift`). With
+up to `EXACT_JOBS` jobs every order is tried too, unless a lower bound (area; longest job) shows that the first answer
+is already optimal. A phase ends when its last job ends.
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -19,10 +21,12 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from policy.model import GpuRange, Gpus, GpuType, Job
-from policy.themis.shapes import Bundle, Chunk, size
+from policy.themis.shapes import Bundle, Chunk, size, steps
 
 #: Answers that are remembered of where a job runs fastest.
 MOST_KNOWN = 200_000
+#: And of where jobs of a range can run at all, which are long.
+MOST_PLACES = 256
 #: Phases of up to this many jobs are tried in every order.
 EXACT_JOBS = 4
 
@@ -50,6 +54,13 @@ class Schedule:
     first: tuple[tuple[int, Take], ...]  #: the jobs that run from the start: (index of the task, its GPUs)
 
 
+class _Places(NamedTuple):
+    """Where a job can run on a bundle."""
+
+    nodes: list[tuple[GpuType, Gpus, list[tuple[Gpus, int]]]]  #: (type, its widest gang, (free, chunk) ascending)
+    spread: list[tuple[list[Chunk], Take]]  #: over several chunks
+
+
 @dataclass(frozen=True, slots=True)
 class Gangs:
     """Finds the GPUs on which a job runs fastest among the free ones.
@@ -63,11 +74,22 @@ class Gangs:
     equal: bool = False
     one_type: bool = False
     kind: Callable[[Job], Hashable] = attrgetter("name")
-    _useful: dict[tuple[Hashable, GpuType, Gpus], Gpus] = field(default_factory=dict, repr=False, compare=False)
+    thrift: float = 1.0  #: how many times as coarse as that of an app that can be looked at closely; see `steps`
+    _useful: dict[tuple[Hashable, GpuType], list[tuple[Gpus, float]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     _best: dict[tuple[Hashable, int, tuple[Gpus, ...], Gpus], tuple[float, Take]] = field(
         default_factory=dict, repr=False, compare=False
     )
+    _places: dict[tuple[GpuRange, tuple[int, tuple[Gpus, ...], Gpus]], _Places] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     _bundles: dict[Bundle, int] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def coarse(self) -> float:
+        """The `share` of `shapes.steps` where an app that can be looked at closely goes GPU by GPU."""
+        return (self.thrift - 1.0) / 8
 
     def allowed(self, gang: Sequence[Chunk]) -> bool:
         """True if the cluster can carry out a gang of this shape."""
@@ -76,15 +98,16 @@ class Gangs:
         return not self.one_type or len({c.gpu_type for c in gang}) == 1
 
     def useful(self, job: Job, gpu_type: GpuType, widest: Gpus) -> Gpus:
-        """The gang of at most `widest` (feasible) GPUs of one node that runs fastest: measured curves may fall."""
-        key = (self.kind(job), gpu_type, widest)
-        if (known := self._useful.get(key)) is None:
-            known, top = widest, self.speed(job, [Chunk(gpu_type, "", widest)])
-            for gang in range(widest - 1, 0, -1):
-                if job.gpus.feasible(gang) and (rate := self.speed(job, [Chunk(gpu_type, "", gang)])) >= top:
-                    known, top = gang, rate
-            self._useful[key] = known
-        return known
+        """The gang of at most `widest` GPUs of one node that runs fastest: measured curves may fall."""
+        known = self._useful.setdefault((self.kind(job), gpu_type), [(0, -inf)])
+        for gang in range(len(known), widest + 1):
+            best = known[-1]
+            if job.gpus.feasible(gang):
+                rate = self.speed(job, [Chunk(gpu_type, "", gang)])
+                if rate > best[1]:
+                    best = gang, rate
+            known.append(best)
+        return known[widest][0]
 
     def smallest(self, job: Job) -> float:
         """Iterations/s of the job's smallest gang, on the type and node that suit it best; 0: it never runs."""
@@ -101,45 +124,61 @@ class Gangs:
             if found is None:
                 if len(self._best) >= MOST_KNOWN:
                     self._best.clear()
-                found = self._best[key] = self._found(job, bundle, free, at_most)
+                places = self._places_of(job.gpus, bundle, (number, *key[2:]))
+                found = self._best[key] = self._fastest(job, places)
             return found
 
         return best
 
-    def _found(self, job: Job, bundle: Bundle, free: Sequence[Gpus], at_most: Gpus) -> tuple[float, Take]:
+    def _fastest(self, job: Job, places: _Places) -> tuple[float, Take]:
         """(iterations/s, GPUs), (0, ()) where nothing fits. Ties: one node first, then the tightest fit."""
         best: tuple[float, Take] = (0.0, ())
-        for take in self._candidates(job, bundle, free, at_most):
-            rate = self.speed(job, [Chunk(bundle[i].gpu_type, bundle[i].rack, n) for i, n in take])
+        for gpu_type, widest, nodes in places.nodes:
+            gang = self.useful(job, gpu_type, widest)
+            rate = self.speed(job, [Chunk(gpu_type, "", gang)])
+            if rate > best[0] * (1 + 1e-12):
+                _, tightest = nodes[bisect_left(nodes, (gang, 0))]
+                best = (rate, ((tightest, gang),))
+        for chunks, take in places.spread:
+            rate = self.speed(job, chunks)
             if rate > best[0] * (1 + 1e-12):
                 best = (rate, take)
         return best
 
-    def _candidates(self, job: Job, bundle: Bundle, free: Sequence[Gpus], at_most: Gpus) -> Iterator[Take]:
+    def _places_of(self, gpus: GpuRange, bundle: Bundle, state: tuple[int, tuple[Gpus, ...], Gpus]) -> _Places:
+        """Where jobs of one range can run. Those of an app ask for the same one after the other."""
+        found = self._places.get((gpus, state))
+        if found is not None:
+            return found
+        if len(self._places) >= MOST_PLACES:
+            self._places.clear()
+        _, free, at_most = state
         some = [i for i, n in enumerate(free) if n]
         types = sorted({bundle[i].gpu_type for i in some})
+        found = self._places[gpus, state] = _Places([], [])
         for gpu_type in types:
-            nodes = [i for i in some if bundle[i].gpu_type == gpu_type] if len(types) > 1 else some
-            widest = job.gpus.at_most(min(at_most, max(free[i] for i in nodes)))
+            nodes = [i for i in some if bundle[i].gpu_type == gpu_type]
+            widest = gpus.at_most(min(at_most, max(free[i] for i in nodes)))
             if widest:
-                gang = self.useful(job, gpu_type, widest)
-                yield ((min((free[i], i) for i in nodes if free[i] >= gang)[1], gang),)
-        widest = job.gpus.at_most(min(at_most, sum(free)))
+                found.nodes.append((gpu_type, widest, sorted((free[i], i) for i in nodes)))
+        widest = gpus.at_most(min(at_most, sum(free)))
         if len(some) < 2 or widest <= min(free[i] for i in some):
-            return  # any of them holds it whole
-        kinds = [(t,) for t in types] + ([tuple(types)] if len(types) > 1 and not self.one_type else [])
+            return found  # any of them holds it whole
+        kinds: list[tuple[GpuType, ...]] = [(t,) for t in types]
+        if len(types) > 1 and not self.one_type:
+            kinds.append(tuple(types))
         for kind in kinds:
             everywhere = [i for i in some if bundle[i].gpu_type in kind]
-            racks: dict[str, list[int]] = {}
-            for i in everywhere:
-                racks.setdefault(bundle[i].rack, []).append(i)
-            within = [pool for pool in racks.values() if 1 < len(pool) < len(everywhere)]
-            for pool in (*within, everywhere):
-                wide = job.gpus.at_most(min(at_most, sum(free[i] for i in pool)))
-                if wide > max(free[i] for i in pool):
-                    yield from self._spread(job, pool, free, wide)
+            for pool in (*_within_racks(bundle, everywhere), everywhere):
+                wide = gpus.at_most(min(at_most, sum(free[i] for i in pool)))
+                if wide <= max(free[i] for i in pool):
+                    continue
+                for take in self._spread(gpus, pool, free, wide):
+                    chunks = [Chunk(bundle[i].gpu_type, bundle[i].rack, n) for i, n in take]
+                    found.spread.append((chunks, take))
+        return found
 
-    def _spread(self, job: Job, pool: list[int], free: Sequence[Gpus], wide: Gpus) -> Iterator[Take]:
+    def _spread(self, gpus: GpuRange, pool: list[int], free: Sequence[Gpus], wide: Gpus) -> Iterator[Take]:
         fullest = sorted(pool, key=lambda i: (-free[i], i))
         if not self.equal:
             take: list[tuple[int, Gpus]] = []
@@ -154,9 +193,17 @@ class Gangs:
         for each in range(free[fullest[0]], 0, -1):
             nodes = [i for i in fullest if free[i] >= each]
             for count in range(min(len(nodes), wide // each), 1, -1):
-                if job.gpus.feasible(each * count):
+                if gpus.feasible(each * count):
                     yield tuple((i, each) for i in nodes[:count])
                     break
+
+
+def _within_racks(bundle: Bundle, chunks: Sequence[int]) -> list[list[int]]:
+    """The chunks of each rack, where it has several and not all."""
+    racks: dict[str, list[int]] = {}
+    for i in chunks:
+        racks.setdefault(bundle[i].rack, []).append(i)
+    return [pool for pool in racks.values() if 1 < len(pool) < len(chunks)]
 
 
 def schedule(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs) -> Schedule:
@@ -181,7 +228,7 @@ def schedule(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs) -> Schedule:
     if not able:
         return Schedule(inf if left else 0.0, ())
     best = Schedule(inf, ())
-    caps = _caps([tasks[i].job for i in able], total)
+    caps = _caps([tasks[i].job for i in able], total, gangs.thrift)
     orders: Iterable[Sequence[int]] = [able]
     for attempt in range(2):
         for order in orders:
@@ -209,22 +256,19 @@ def prefer(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs, running: set[int
         key=lambda i: (i not in running, -tasks[i].iterations / alone[i], tasks[i].job.order),
     )
     best = Schedule(inf, ())
-    for cap in _caps([tasks[i].job for i in able], total) if able else ():
+    for cap in _caps([tasks[i].job for i in able], total, gangs.thrift) if able else ():
         seconds, first = _run(tasks, able, bundle, gangs, cap)
         if seconds < best.seconds * (1 - 1e-12):
             best = Schedule(seconds, first)
     return best
 
 
-def _caps(jobs: Sequence[Job], total: Gpus) -> list[Gpus]:
+def _caps(jobs: Sequence[Job], total: Gpus, thrift: float) -> list[Gpus]:
     """Largest gangs to try: GPUs over every lane count, rounded both ways; many lanes in growing steps. Of several
     under which every job has the same largest gang the first: the others' schedules are no others."""
     caps: set[Gpus] = set()
-    lanes, most = 1, len(jobs)
-    while lanes < most:
+    for lanes in steps(len(jobs), thrift / 4):
         caps |= {max(total // lanes, 1), -(-total // lanes)}
-        lanes = max(lanes + 1, lanes * 5 // 4)
-    caps |= {max(total // most, 1), -(-total // most)}
     ranges = {job.gpus for job in jobs}
     told_apart: dict[tuple[Gpus, ...], Gpus] = {}
     for cap in sorted(caps, reverse=True):

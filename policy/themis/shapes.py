@@ -6,7 +6,7 @@ racks are numbered by first appearance and values are remembered by shape.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from policy.model import Gpus, GpuType
@@ -48,3 +48,13 @@ def canonical(chunks: Iterable[Chunk]) -> Bundle:
 
 def size(bundle: Sequence[Chunk]) -> Gpus:
     return sum([c.gpus for c in bundle])
+
+
+def steps(most: int, share: float) -> Iterator[int]:
+    """1, 2, ... `most`; once a step can be the `share` of where it begins, that far. The last is `most`."""
+    at = 1
+    while at < most:
+        yield at
+        at += max(int(at * share), 1)
+    if most > 0:
+        yield most

@@ -9,7 +9,8 @@ An app may keep c of what it won. GPUs are indivisible and gangs have a least si
   whoever displaces anybody keeps nothing.
 
 GPUs are given back one at a time from the node where the app has fewest, in the rack where it has fewest: the least
-local first. Bundles that are worth no more than a smaller one are passed over.
+local first. Bundles that are worth no more than a smaller one are passed over. Of an app of many jobs, each of whose
+bundles costs a schedule of all of them, some are not looked at: the expectation is as exact between those that are.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from math import inf
 from random import Random
 
 from policy.model import Gpus, NodeName
+from policy.themis.shapes import steps
 
 #: rho of the app on what is under lease plus these GPUs
 Rho = Callable[[Mapping[NodeName, Gpus]], float]
@@ -37,12 +39,13 @@ class Payment:
         return abs(self.expected - self.due) <= 1e-9 * max(self.due, 1e-12)
 
 
-def _steps(
+def _rising(
     won: Mapping[NodeName, Gpus],
     base: Mapping[NodeName, Gpus],
     rack: Mapping[NodeName, str],
     null_value: float,
     rho: Rho,
+    share: float,
 ) -> list[tuple[float, Gpus, dict[NodeName, Gpus]]]:
     """Value, GPUs and bundle of what it might keep, each worth more than the one before; the first is nothing."""
     ladder = [dict(won)]
@@ -51,12 +54,13 @@ def _steps(
         node = least_local(left, base, rack)
         left[node] -= 1
         ladder.append({n: g for n, g in left.items() if g})
-    steps: list[tuple[float, Gpus, dict[NodeName, Gpus]]] = [(null_value, 0, {})]
-    for bundle in reversed(ladder[:-1]):
+    rising: list[tuple[float, Gpus, dict[NodeName, Gpus]]] = [(null_value, 0, {})]
+    for gpus in steps(len(ladder) - 1, share):
+        bundle = ladder[-1 - gpus]
         worth = rho(bundle)
-        if worth < inf and 1.0 / worth > steps[-1][0] * (1 + 1e-12):
-            steps.append((1.0 / worth, sum(bundle.values()), bundle))
-    return steps
+        if worth < inf and 1.0 / worth > rising[-1][0] * (1 + 1e-12):
+            rising.append((1.0 / worth, gpus, bundle))
+    return rising
 
 
 def pay(
@@ -68,22 +72,24 @@ def pay(
     rho: Rho,
     mode: str,
     random: Random,
+    share: float = 0.0,
 ) -> Payment:
-    """What of `won` the app keeps. `null_value`: 1/rho without any of it."""
-    steps = _steps(won, base, rack, null_value, rho)
-    top, total = steps[-1][0], sum(won.values())
+    """What of `won` the app keeps. `null_value`: 1/rho without any of it. `share`: how coarsely it is cut
+    (`shapes.steps`); 0: by single GPUs."""
+    rising = _rising(won, base, rack, null_value, rho, share)
+    top, total = rising[-1][0], sum(won.values())
     due = fraction * top
     if mode == "floor":
-        value, gpus, bundle = next(s for s in reversed(steps) if s[1] <= fraction * total + 1e-9)
+        value, gpus, bundle = next(s for s in reversed(rising) if s[1] <= fraction * total + 1e-9)
         return Payment(bundle, value, due, ((gpus, 1.0),))
     draw = random.random()
     if due <= null_value:
         return Payment({}, null_value, due, ((0, 1.0),))
-    high = next(i for i, s in enumerate(steps) if s[0] >= due * (1 - 1e-12))
-    if high == 0 or steps[high][0] <= due * (1 + 1e-12):
-        return Payment(steps[high][2], steps[high][0], due, ((steps[high][1], 1.0),))
-    low_value, low_gpus, low_bundle = steps[high - 1]
-    high_value, high_gpus, high_bundle = steps[high]
+    high = next(i for i, s in enumerate(rising) if s[0] >= due * (1 - 1e-12))
+    if high == 0 or rising[high][0] <= due * (1 + 1e-12):
+        return Payment(rising[high][2], rising[high][0], due, ((rising[high][1], 1.0),))
+    low_value, low_gpus, low_bundle = rising[high - 1]
+    high_value, high_gpus, high_bundle = rising[high]
     chance = (due - low_value) / (high_value - low_value)
     return Payment(
         high_bundle if draw < chance else low_bundle,

@@ -7,7 +7,8 @@ node of a set of node classes: what a bundle is worth depends on nothing finer.
   That is exact: a job's rate depends on the count, the span and the slowest type only.
 - *Several jobs*: every vector of chunks over the classes, where there are at most `bound` of them: exact. Beyond it,
   the bundles of equal chunks (of every power of two and every offered node size; in one rack or anywhere), each
-  valued by the app's own schedule: a bid that says less than the app could, never more.
+  valued by the app's own schedule: a bid that says less than the app could, never more. Their counts grow by an
+  eighth, those of an app of many jobs by more: each costs a schedule of all its jobs.
 
 Rows that another row dominates (it asks for no more, anywhere the other could be met, and is worth as much) are
 dropped; so a job that does not mind the network keeps one row a count. What is under lease is part of every row: rows
@@ -27,7 +28,7 @@ import numpy as np
 from policy.model import Bytes, Gpus, GpuType, Job, NodeName
 from policy.themis.auction.valuation import Valuation
 from policy.themis.offer import NodeClass, Offer
-from policy.themis.shapes import Chunk, canonical
+from policy.themis.shapes import Chunk, canonical, steps
 
 Rho = Callable[[Sequence[Chunk]], float]  #: of one job's gang
 
@@ -107,6 +108,7 @@ class Rows:
         held = sum(base.values())
         offered_gpus = sum(c.free * len(c.nodes) for c in node_classes)
         self._extra = offered_gpus if valuation.most is None else max(min(valuation.most - held, offered_gpus), 0)
+        self._thrift = valuation.gangs.thrift
         self.exact = True
 
     def all(self, null_rho: float) -> tuple[Row, ...]:
@@ -117,7 +119,7 @@ class Rows:
         if len(left) == 1:
             found = self._one_job(left[0].job, left[0].iterations)
             return _prune(r for r in found if r.rho < null_rho)
-        if self._vectors() <= self._bound:
+        if self._vectors() * self._thrift <= self._bound:
             return _prune_vectors([r for r in self._whole() if r.rho < null_rho], self._usable)
         self.exact = False
         return _prune(r for r in self._regular() if r.rho < null_rho)[: self._bound]
@@ -281,7 +283,7 @@ class Rows:
                         if c.gpu_type in fast and c.rack in some and self._usable[i] >= each
                     )
                     room = sum(self._usable[i] // each * len(self._classes[i].nodes) for i in domain)
-                    for count in _counts(min(room, self._extra // each)):
+                    for count in steps(min(room, self._extra // each), self._thrift / 8):
                         if count == 1 and len(some) == 1 and not self._base:
                             continue  # one chunk: any rack will do
                         yield self._equal_chunks(gpu_type, some, each, count, domain)
@@ -305,14 +307,6 @@ class Rows:
         chunks = [*self._base, *(Chunk(gpu_type, name, each) for name in names)]
         equal = self._value.gangs.equal and count > 1
         return Row(self._value.rho(canonical(chunks)), each * count, (Demand(domain, each, count, equal),))
-
-
-def _counts(most: int) -> Iterator[int]:
-    """1, 2, ... 16, then steps of about an eighth."""
-    count = 1
-    while count <= most:
-        yield count
-        count += 1 if count < 16 else count // 8
 
 
 def _multisets(nodes: int, most: Gpus, left: Gpus) -> Iterator[tuple[Gpus, ...]]:

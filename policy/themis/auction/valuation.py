@@ -46,6 +46,8 @@ from policy.themis.schedule import Gangs, Schedule, Task, schedule
 from policy.themis.shapes import Bundle, Chunk, canonical, size
 from policy.throughput import Span, Throughput
 
+#: An app of more jobs times GPUs of the cluster is looked at more coarsely: not every count of GPUs, nor of lanes.
+CLOSELY = 4096
 UNKNOWN_S: Seconds = 3600.0  #: the least work, on one GPU, of a job of unknown length
 
 
@@ -181,12 +183,15 @@ def valuations(snapshot: Snapshot, options: Options, throughput: Throughput) -> 
     out = {}
     for name, jobs in apps.items():
         start = min(map(attrgetter("submitted_s"), jobs))
+        # What a bundle is worth takes a schedule of all jobs, and there are as many bundles as GPUs.
+        thrift = max(len(jobs) * sum(capacity.values()) / CLOSELY, 1.0)
         gangs = Gangs(
             rates,
             types,
             limits.equal_gpus_per_node,
             limits.one_type_per_job,
             rates.kind,
+            thrift,
         )
         # What can never run here has no end: with it no bundle would be worth anything to the app.
         able = [j for j in jobs if gangs.smallest(j) > 0] or jobs
@@ -313,7 +318,7 @@ def _reference(job: Job, usable: Gpus, rates: Rates, throughput: Throughput, opt
     types = throughput.types(job)
     if options.reference in types:
         return options.reference or ""
-    sizes = [1] if options.speedup == "paper" else [n for n in range(1, usable + 1) if job.gpus.feasible(n)]
+    sizes = [1] if options.speedup == "paper" else _turns(job, usable, throughput)
 
     def peak(gpu_type: GpuType) -> float:
         if options.speedup == "paper":
@@ -321,6 +326,16 @@ def _reference(job: Job, usable: Gpus, rates: Rates, throughput: Throughput, opt
         return max((rates.best_placed(job, gpu_type, n) for n in sizes), default=0.0)
 
     return min((t for t in types if peak(t) > 0), key=peak, default=types[0] if types else "")
+
+
+def _turns(job: Job, usable: Gpus, throughput: Throughput) -> list[Gpus]:
+    """Sizes of its gangs among which a curve that is straight between its points is highest."""
+    sizes = {job.gpus.above(0) or 0, job.gpus.at_most(usable)}
+    if job.gpus.allowed is not None:
+        sizes.update(job.gpus.allowed)
+    for curve in throughput.curves(job).values():
+        sizes.update(curve.points)
+    return sorted(n for n in sizes if 0 < n <= usable and job.gpus.feasible(n))
 
 
 def _whole(jobs: Sequence[Job], phases: Sequence[Sequence[Task]], app: App | None) -> list[list[Task]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from policy.contract import Context
-from policy.model import App, BadInput, Code, Phase, Tenant
+from policy.model import App, BadInput, Code, Job, Phase, Tenant
+from policy.themis import schedule as schedules
+from policy.themis.auction import valuation
 from policy.themis.round import Round, bids
+from policy.themis.schedule import Task
 from policy.throughput import Throughput
 from tests.policy.themis.worlds import decide, job, nodes, rounds, world
 
@@ -201,3 +205,73 @@ def test_bids_of_an_unknown_app_are_refused() -> None:
     snapshot = world(nodes(1, 1), [job("a", 1)])
     with pytest.raises(BadInput, match="no active app"):
         bids(snapshot, {}, Context(Throughput(snapshot.cluster)), "nobody")
+
+
+# --- apps of very many jobs --------------------------------------------------------------------------------
+
+
+def differing(jobs: int, top: int | None, **more: Any) -> list[Job]:
+    """One app's jobs, each with a speed of its own."""
+    curves = [{"v100": {1: 1 + i / 1000, 2: 1.9 + i / 1000, 4: 3.4, 8: 5.5}} for i in range(jobs)]
+    shared = {"app": "sweep", "tenant": "us", **more}
+    return [job(f"j{i}", (1, top), total=1e5 + i, rate=curve, **shared) for i, curve in enumerate(curves)]
+
+
+def leased_in_part(jobs: list[Job]) -> list[Job]:
+    """Four of its jobs run on a node each; a job of another app came first."""
+    held = [
+        replace(each, allocation={f"n{i}": 8}, lease_until={f"n{i}": (400.0,) * 8}) if i < 4 else each
+        for i, each in enumerate(jobs)
+    ]
+    return [*held, job("other", (1, 2), submitted=-50.0)]
+
+
+@pytest.mark.parametrize(
+    ("top", "jobs_of"),
+    [
+        (8, list),
+        (None, list),
+        (8, leased_in_part),
+    ],
+    ids=[
+        "up to eight GPUs",
+        "any number of GPUs",
+        "some under lease",
+    ],
+)
+def test_an_app_of_many_jobs_that_differ_takes_no_more_work_than_one_of_few(
+    monkeypatch: pytest.MonkeyPatch, top: int | None, jobs_of: Callable[[list[Job]], list[Job]]
+) -> None:
+    """Each bundle that is looked at costs a schedule of all jobs: it stopped everybody's decisions."""
+
+    def work(jobs: int) -> int:
+        placed = 0
+
+        def counted(tasks: Sequence[Task], order: Sequence[int], *rest: Any) -> Any:
+            nonlocal placed
+            placed += len(order)
+            return real(tasks, order, *rest)
+
+        monkeypatch.setattr(schedules, "_run", counted)
+        decided = decide(world(nodes(10, 8, racks=2), jobs_of(differing(jobs, top)), now=100.0), fairness_knob=0.8)
+        assert sum(sum(held.values()) for held in decided.allocation.values()) == 80
+        return placed
+
+    real = schedules._run
+    assert work(400) <= 2 * work(100)
+
+
+@pytest.mark.parametrize(("ours", "others"), [(60, 30), (40, 100)])
+def test_looked_at_coarsely_the_auction_is_worth_as_much(
+    monkeypatch: pytest.MonkeyPatch, ours: int, others: int
+) -> None:
+    """What each app may expect to keep of what it won, by its own measure, where not every bundle is bid for. (What
+    is left over goes by chance.)"""
+    theirs = [replace(each, name=f"their-{each.name}") for each in differing(others, 8, app="theirs", tenant="them")]
+    snapshot = world(nodes(10, 8, racks=2), [*differing(ours, 8), *theirs], now=100.0)
+    coarse = rounds(snapshot)
+    monkeypatch.setattr(valuation, "CLOSELY", 1 << 40)
+    close = rounds(snapshot)
+    for app in ("sweep", "theirs"):
+        assert coarse.payments[app].exact
+        assert coarse.payments[app].expected == pytest.approx(close.payments[app].expected, rel=0.1)

@@ -52,6 +52,16 @@ def test_the_draw_has_the_expected_value() -> None:
     assert abs(mean - 0.6) < 3 * spread / 100
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 3.0])
+@pytest.mark.parametrize("fraction", [0.05, 0.37, 0.6, 1.0])
+def test_the_expectation_is_exact_however_coarsely_the_win_is_cut(share: float, fraction: float) -> None:
+    from random import Random
+
+    paid = pay({"n": 160}, {}, {"n": ""}, fraction, 0.0, lambda b: 1 / b["n"], "randomised", Random(0), share)
+    assert paid.exact
+    assert sum(gpus * chance for gpus, chance in paid.choices) == pytest.approx(fraction * 160)
+
+
 def test_gpus_go_back_from_the_least_local_node() -> None:
     from random import Random
 
