@@ -200,8 +200,8 @@ def test_a_book_that_is_damaged_is_noted_and_can_be_written_again(cluster: Clust
     fresh = LocalCluster(cluster.options)
     seen = fresh.observe()
     assert {job.id: job.state for job in seen.jobs}["good"] is JobState.RUNNING
-    assert any("books/bad.json is not JSON" in note for note in seen.notes)
-    with pytest.raises(Never, match=r"bad\.json"):
+    assert any("books/bad.json is not JSON" in note for note in seen.unread)
+    with pytest.raises(FixConfiguration, match=r"bad\.json"):
         fresh.start("bad", {"v100-2": 1}, 1)
     fresh.submit("bad", cluster.spec("bad"))  # submitted again, as after a power cut: it is whole again
     fresh.start("bad", {"v100-2": 1}, 1)
