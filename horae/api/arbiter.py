@@ -363,4 +363,5 @@ def _people(ledger: Ledger, events: Sequence[Event]) -> dict[str, dict[str, str]
 
 def _shown(event: Event) -> Mapping[str, Any]:
     """What an event carries, less what nobody reads: of a table of bids, how many rows it has."""
-    return {**event.data, "rows": len(event.data["rows"])} if event.kind is Kind.BID else event.data
+    rows = event.data.get("rows")
+    return {**event.data, "rows": len(rows)} if isinstance(rows, list) and event.kind is Kind.BID else event.data

@@ -19,6 +19,8 @@ from policy.model import Seconds
 from policy.records import quick
 
 T = TypeVar("T")
+#: What a row that is not ours, or is damaged, may raise while it is read, folded or told.
+ODD = (LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError, RecursionError)
 
 
 class Kind(StrEnum):

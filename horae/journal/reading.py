@@ -11,10 +11,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from horae.journal.fold import fold
-from horae.journal.form import Event, Kind
+from horae.journal.form import ODD, Event, Kind
 from horae.journal.ledger import Ledger
 from horae.journal.schema import VERSION
-from horae.journal.store import FILE, ODD, events_where
+from horae.journal.store import FILE, events_where
 from policy.model import BadInput, Seconds
 
 #: Events in a lot.

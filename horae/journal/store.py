@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from horae.journal import events, room, schema
 from horae.journal.clock import Clock, this_boot
 from horae.journal.codec import Plain, parsed, plain, restore, text
 from horae.journal.fold import fold
-from horae.journal.form import Draft, Event, Kind, numbered
+from horae.journal.form import ODD, Draft, Event, Kind, numbered
 from horae.journal.ledger import Ledger
 from horae.journal.lock import StateLock
+from horae.journal.measured import Measurement
 from horae.journal.quiet import quiet
 from horae.journal.room import Room
 from horae.port import FixConfiguration, JobId
@@ -37,8 +38,8 @@ _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 #: Bytes that may be asked for once more, a few of which the index of the log takes.
 _INDEX = 1 << 20
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-#: What a row that is not ours, or is damaged, may raise while it is folded
-ODD = (LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError, RecursionError)
+#: So much is shown of a row that is damaged.
+_MOST_DAMAGED = 200
 _COLUMNS = "seq, wall_s, at_s, kind, job, pool, data"
 #: The same for people.
 _TOLD = _COLUMNS.replace("data", f"CASE kind WHEN '{Kind.CHECKPOINT.value}' THEN '{{}}' ELSE data END")
@@ -94,6 +95,8 @@ class Journal:
             self.id: str = self._db.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()[0]
             self._catch_up()
             restore(Ledger, plain(self.ledger))  # a row whose values are of other types is found now or much later
+            for record in self.ledger.jobs.values():
+                record.measured = _readable(record.measured)
         except sqlite3.Error as error:
             self._disconnect()
             if _code(error) in _CORRUPT or "no such" in str(error):  # a table or column is not there
@@ -325,9 +328,9 @@ class Journal:
         try:
             with self._using:
                 if self.alone:
-                    return tuple(events_where(self._db, f"{' AND '.join(where)} {tail}", values, _TOLD))
+                    return tuple(_told_where(self._db, f"{' AND '.join(where)} {tail}", values))
             with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
-                return tuple(events_where(reader, f"{' AND '.join(where)} {tail}", values, _TOLD))
+                return tuple(_told_where(reader, f"{' AND '.join(where)} {tail}", values))
         except sqlite3.Error as error:
             raise self._stopped(error) from error
 
@@ -355,13 +358,37 @@ def _newest_checkpoint(db: sqlite3.Connection) -> int | None:
     return row[0]
 
 
-def events_where(
-    db: sqlite3.Connection, where: str, values: Sequence[object], columns: str = _COLUMNS
-) -> Iterator[Event]:
-    for seq, wall_s, at_s, kind, job, pool, data in db.execute(
-        f"SELECT {columns} FROM events WHERE {where}", tuple(values)
-    ):
+def events_where(db: sqlite3.Connection, where: str, values: Sequence[object]) -> Iterator[Event]:
+    for seq, wall_s, at_s, kind, job, pool, data in db.execute(f"SELECT {_COLUMNS} FROM events WHERE {where}", values):
         yield Event(seq, wall_s, at_s, _KINDS.get(kind) or Kind(kind), parsed(data), job, pool)
+
+
+def _told_where(db: sqlite3.Connection, where: str, values: Sequence[object]) -> Iterator[Event]:
+    """For people. A damaged row, which the ledger may not need any more, costs what it said, and no other row."""
+    for seq, wall_s, at_s, kind, job, pool, data in db.execute(f"SELECT {_TOLD} FROM events WHERE {where}", values):
+        if kind in _KINDS:
+            yield Event(seq, _seconds(wall_s), _seconds(at_s), _KINDS[kind], _told(data), job, pool)
+
+
+def _told(data: object) -> Mapping[str, Any]:
+    try:
+        found = parsed(data) if isinstance(data, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"damaged": str(data)[:_MOST_DAMAGED]}
+
+
+def _seconds(value: object) -> Seconds:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _readable(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What the ledger keeps of a job's output, whose types no class of an event has; nothing, where it is none: it is
+    read from the job's log again."""
+    try:
+        return dict(plain(restore(Measurement, measured))) if measured else {}
+    except ODD:
+        return {}
 
 
 #: By value: a week of a site is a million events.
