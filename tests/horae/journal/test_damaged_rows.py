@@ -17,7 +17,7 @@ from horae.journal import Draft, Event, Journal, Kind, events
 from horae.journal.form import numbered
 from horae.views.sentences import sentence
 from tests.horae.arbiter.site import ANN, Site, spec
-from tests.horae.journal.test_form import WRITTEN
+from tests.horae.journal.samples import WRITTEN
 
 VALUES = [None, 1, "x", [], {}, [1], {"a": 1}, True, -1.5, [[1]], {"a": {"b": "c"}}, float("nan")]
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from horae.journal import AlreadyRunning, Clock, Journal, JournalStopped, Kind, events, schema
-from horae.journal.store import FILE, rebuilt
+from horae.journal.reading import FILE
+from horae.journal.store import rebuilt
 from horae.port import JobState
 from policy.model import BadInput
 from tests.horae.arbiter.site import Time
