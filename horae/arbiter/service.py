@@ -15,7 +15,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import FrameType
@@ -319,6 +319,12 @@ class Arbiter:
     ) -> tuple[Event, ...]:
         """Events as they were journaled: of one job, or all. Read beside the arbiter, not through it."""
         return self._journal.history(job=job, after=after, limit=limit, newest_first=newest_first)
+
+    def history_lots(
+        self, job: JobId | None, *, after: int, limit: int, begin_s: Seconds
+    ) -> Iterator[tuple[Event, ...]]:
+        """The newest `limit` of them, oldest first, a few at a time (`Journal.lots`)."""
+        return self._journal.lots(job=job, after=after, limit=limit, begin_s=begin_s)
 
     def view(self, what: Callable[[Core], T]) -> T:
         """`what(core)`, where the state does not change meanwhile. It only reads and is quick (`horae/views/`)."""

@@ -175,6 +175,10 @@ def numbered(draft: Draft, seq: int, wall_s: Seconds, at_s: Seconds) -> Event:
     return Event(seq, wall_s, at_s, draft.kind, _FORMS[draft.kind].data(draft), job, pool)
 
 
+#: By value: a week of a site is a million events.
+KINDS = {kind.value: kind for kind in Kind}
+
+
 def read(row: Event) -> Draft:
     """What a row tells. Raises KeyError, TypeError, ValueError for one that is not ours or is damaged."""
     return _FORMS[row.kind].draft(row)

@@ -18,31 +18,26 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
-from horae.journal import events, room, schema
+from horae.journal import events, reading, room, schema
 from horae.journal.clock import Clock, this_boot
-from horae.journal.codec import Plain, parsed, plain, restore, text
+from horae.journal.codec import Plain, plain, restore, text
 from horae.journal.fold import fold
 from horae.journal.form import ODD, Draft, Event, Kind, numbered
 from horae.journal.ledger import Ledger
 from horae.journal.lock import StateLock
 from horae.journal.measured import Measurement
 from horae.journal.quiet import quiet
+from horae.journal.reading import COLUMNS, FILE, events_where
 from horae.journal.room import Room
 from horae.port import FixConfiguration, JobId
 from policy.model import BadInput, Seconds
 
 T = TypeVar("T")
-FILE = "journal.db"
 #: What SQLite says where a file of its own cannot be made or grow.
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 #: Bytes that may be asked for once more, a few of which the index of the log takes.
 _INDEX = 1 << 20
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-#: So much is shown of a row that is damaged.
-_MOST_DAMAGED = 200
-_COLUMNS = "seq, wall_s, at_s, kind, job, pool, data"
-#: The same for people.
-_TOLD = _COLUMNS.replace("data", f"CASE kind WHEN '{Kind.CHECKPOINT.value}' THEN '{{}}' ELSE data END")
 
 
 class JournalStopped(FixConfiguration):
@@ -187,7 +182,7 @@ class Journal:
 
     def _insert(self, fresh: Sequence[Event]) -> None:
         self._db.executemany(
-            f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
             [(e.seq, e.wall_s, e.at_s, e.kind.value, e.job, e.pool, text(e.data)) for e in fresh],
         )
 
@@ -317,20 +312,38 @@ class Journal:
         """Events in order, from a connection of its own: safe from any thread, beside the writer. A compaction without
         the ledger that it stores: that is as large as all jobs together, and who asks for history would have it read.
         """
-        where, values = ["seq > ?"], [after]
-        if job is not None:
-            where.append("job = ?")
-            values.append(job)  # type: ignore[arg-type]
-        if kinds:
-            where.append(f"kind IN ({', '.join('?' * len(kinds))})")
-            values += [k.value for k in kinds]  # type: ignore[misc]
+        where, values = reading.which(job, kinds, after)
         tail = f"ORDER BY seq {'DESC' if newest_first else ''}" + (f" LIMIT {int(limit)}" if limit else "")
+        with self._reading() as reader:
+            return tuple(reading.rows(reader, f"{where} {tail}", values))
+
+    def lots(
+        self, *, job: str | None = None, after: int = 0, limit: int, begin_s: Seconds = 0.0
+    ) -> Iterator[tuple[Event, ...]]:
+        """The newest `limit` events, oldest first, of those what is not older than `begin_s` (wall time): a few at a
+        time, so that however large they are no more of them is in memory. Raises JournalStopped, also on the way."""
+        where, values = reading.which(job, (), after)
+        with self._reading() as reader:
+            parts = reading.lots(reader, f"{where} ORDER BY seq DESC LIMIT {int(limit)}", values, begin_s)
+        return self._read_lots(parts, job)
+
+    def _read_lots(self, parts: Iterable[tuple[int, int]], job: str | None) -> Iterator[tuple[Event, ...]]:
+        for first, last in parts:
+            where, values = reading.which(job, (), first - 1)
+            with self._reading() as reader:
+                lot = tuple(reading.rows(reader, f"{where} AND seq <= ? ORDER BY seq", (*values, last)))
+            yield lot
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Beside the writer; by its own connection where there is no other."""
         try:
             with self._using:
                 if self.alone:
-                    return tuple(_told_where(self._db, f"{' AND '.join(where)} {tail}", values))
+                    yield self._db
+                    return
             with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
-                return tuple(_told_where(reader, f"{' AND '.join(where)} {tail}", values))
+                yield reader
         except sqlite3.Error as error:
             raise self._stopped(error) from error
 
@@ -358,30 +371,6 @@ def _newest_checkpoint(db: sqlite3.Connection) -> int | None:
     return row[0]
 
 
-def events_where(db: sqlite3.Connection, where: str, values: Sequence[object]) -> Iterator[Event]:
-    for seq, wall_s, at_s, kind, job, pool, data in db.execute(f"SELECT {_COLUMNS} FROM events WHERE {where}", values):
-        yield Event(seq, wall_s, at_s, _KINDS.get(kind) or Kind(kind), parsed(data), job, pool)
-
-
-def _told_where(db: sqlite3.Connection, where: str, values: Sequence[object]) -> Iterator[Event]:
-    """For people. A damaged row, which the ledger may not need any more, costs what it said, and no other row."""
-    for seq, wall_s, at_s, kind, job, pool, data in db.execute(f"SELECT {_TOLD} FROM events WHERE {where}", values):
-        if kind in _KINDS:
-            yield Event(seq, _seconds(wall_s), _seconds(at_s), _KINDS[kind], _told(data), job, pool)
-
-
-def _told(data: object) -> Mapping[str, Any]:
-    try:
-        found = parsed(data) if isinstance(data, str) else None
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"damaged": str(data)[:_MOST_DAMAGED]}
-
-
-def _seconds(value: object) -> Seconds:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
 def _readable(measured: Mapping[str, Any]) -> dict[str, Any]:
     """What the ledger keeps of a job's output, whose types no class of an event has; nothing, where it is none: it is
     read from the job's log again."""
@@ -389,10 +378,6 @@ def _readable(measured: Mapping[str, Any]) -> dict[str, Any]:
         return dict(plain(restore(Measurement, measured))) if measured else {}
     except ODD:
         return {}
-
-
-#: By value: a week of a site is a million events.
-_KINDS = {kind.value: kind for kind in Kind}
 
 
 def _code(error: sqlite3.Error) -> int:
