@@ -11,6 +11,7 @@ journal starts empty: the arbiter then asks the cluster (`horae/arbiter/observe/
 from __future__ import annotations
 
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -35,6 +36,7 @@ from policy.model import BadInput, Seconds
 T = TypeVar("T")
 #: What SQLite says where a file of its own cannot be made or grow.
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+_MODE = 0o600
 #: Bytes that may be asked for once more, a few of which the index of the log takes.
 _INDEX = 1 << 20
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -129,7 +131,8 @@ class Journal:
         self._db.execute("PRAGMA synchronous = FULL")
         self._room = room.size(self.folder)
         room.bound(self._db, self._room)
-        self.path.chmod(0o600)
+        if stat.S_IMODE(self.path.stat().st_mode) != _MODE:
+            self.path.chmod(_MODE)
 
     def _disconnect(self) -> None:
         with suppress(OSError):  # without a second name it begins anew, where there is room
@@ -224,10 +227,10 @@ class Journal:
                 self._disconnect()
                 self._connect()
             self._catch_up()
-        except sqlite3.Error:
+        except (sqlite3.Error, OSError):
             return  # still failing: the next append says so again
 
-    def _stopped(self, error: sqlite3.Error) -> JournalStopped:
+    def _stopped(self, error: sqlite3.Error | OSError) -> JournalStopped:
         if _code(error) in _CORRUPT:
             return JournalStopped(
                 f"the journal {self.path} is damaged: {error}",
@@ -235,7 +238,8 @@ class Journal:
             )
         return JournalStopped(
             f"the journal {self.path} cannot be written: {error}",
-            remedy="free space or mend the rights there; the arbiter acts again by itself",
+            remedy="free space, mend the rights there, or the file system where an error made it read-only; the "
+            "arbiter acts again by itself",
         )
 
     # --- keeping it bounded -------------------------------------------------------------------------------
@@ -288,7 +292,7 @@ class Journal:
     def _maintaining(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise self._stopped(error) from error
 
     def size(self) -> tuple[int, int]:
@@ -380,6 +384,6 @@ def _readable(measured: Mapping[str, Any]) -> dict[str, Any]:
         return {}
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: sqlite3.Error | OSError) -> int:
     """The primary result code; 0 where Python raised without one."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
