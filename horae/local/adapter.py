@@ -17,13 +17,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
 from horae import spec_json
-from horae.elastic.files import NO_ROOM, read_bytes, write_mark
+from horae.elastic.files import read_bytes, write_mark
 from horae.elastic.protocol import State
 from horae.local.account import Account
 from horae.local.asked import Asked
@@ -61,7 +61,7 @@ class LocalCluster:
         self._state = options.state
         self._mutex = Lock()
         self._nodes = {node.name: node for node in options.nodes}
-        with _mending(f"cannot use {self._state}"):
+        with self._mending(f"cannot use {self._state}"):
             _usable(self._state)
         self._books = Books(self._state)
         self._operations = operations or own_operations(options)
@@ -141,7 +141,7 @@ class LocalCluster:
     # --- the arbiter's marks ------------------------------------------------------------------------------
 
     def claim(self, token: str) -> None:
-        with _mending("cannot write the claim"):
+        with self._mending("cannot write the claim"):
             self._prepare()
             write_mark(str(self._state / "claim"), token.encode() + b"\n")
             self._token = token
@@ -163,7 +163,7 @@ class LocalCluster:
         return None if found is None else found.decode(errors="replace").strip()
 
     def heartbeat(self) -> None:
-        with _mending("cannot write the heartbeat"):
+        with self._mending("cannot write the heartbeat"):
             write_mark(str(self._state / "heartbeat"), b"%.3f\n" % time.time(), sync=False)
 
     # --- acting -------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class LocalCluster:
             raise Never(f"{job!r} cannot be a job's id here: letters, digits and ._:+@=- only, at most 200")
         data = spec_json.encode(spec)
         self._launcher.check(spec)
-        with self._mutex, _mending(f"cannot keep job {job}"):
+        with self._mutex, self._mending(f"cannot keep job {job}"):
             self._prepare()
             record = self._records.one(job)
             if record is not None and record.book is not None:
@@ -187,7 +187,7 @@ class LocalCluster:
                     self._folders.make(job, data, self._launcher.owner(spec))
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
-        with self._mutex, _mending(f"cannot start job {job}"):
+        with self._mutex, self._mending(f"cannot start job {job}"):
             record = self._upkeep.settled(self._read(job))
             with self._books.changing():
                 self._start(self._records.one(job) or record, allocation, epoch)
@@ -216,7 +216,7 @@ class LocalCluster:
         raise Never("the local cluster changes a job's GPUs by stopping and starting it")
 
     def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
-        with self._mutex, _mending(f"cannot ask job {job} to stop"):
+        with self._mutex, self._mending(f"cannot ask job {job} to stop"):
             record = self._read(job)
             if not record.lives or record.book is None or record.book.grace_s is not None:
                 return
@@ -227,7 +227,7 @@ class LocalCluster:
             self._operations.signal(job, signal.SIGUSR1)
 
     def cancel(self, job: JobId) -> None:
-        with self._mutex, _mending(f"cannot cancel job {job}"):
+        with self._mutex, self._mending(f"cannot cancel job {job}"):
             record = self._read(job)
             if record.book is None or record.cancelled or (record.job_state.ended and not record.lives):
                 return
@@ -237,7 +237,7 @@ class LocalCluster:
             self._operations.signal(job, signal.SIGUSR1)
 
     def release(self, job: JobId) -> None:
-        with self._mutex, _mending(f"cannot release job {job}"):
+        with self._mutex, self._mending(f"cannot release job {job}"):
             record = self._records.one(job) if JOB.fullmatch(job) else None
             if record is None:
                 return
@@ -249,7 +249,7 @@ class LocalCluster:
         raise Never("the local cluster starts nothing by itself: there is no order to set")
 
     def set_reason(self, job: JobId, text: str) -> None:
-        with self._mutex, _mending(f"cannot note why job {job} waits"):
+        with self._mutex, self._mending(f"cannot note why job {job} waits"):
             self._known(job)
             self._folders.reason(job, text)
 
@@ -259,7 +259,7 @@ class LocalCluster:
             ours = self._token is not None and self._claim() == self._token
             for job in jobs if ours else ():
                 try:
-                    with _mending(f"cannot see to job {job}"):
+                    with self._mending(f"cannot see to job {job}"):
                         self._upkeep.see_to(job, self._health())
                 except PortError as error:
                     failed[job] = error
@@ -339,6 +339,9 @@ class LocalCluster:
         record.readable()
         return record
 
+    def _mending(self, what: str) -> AbstractContextManager[None]:
+        return _mending(what, self._state)
+
     def _known(self, job: JobId) -> Record:
         record = self._records.one(job) if JOB.fullmatch(job) else None
         if record is None or record.released:
@@ -370,7 +373,7 @@ def _ours_to_write(folder: Path) -> None:
 
 
 @contextmanager
-def _mending(what: str) -> Iterator[None]:
+def _mending(what: str, state: Path) -> Iterator[None]:
     """An operating-system error becomes the port's word for what to do about it; a user's doing is his to mend."""
     try:
         yield
@@ -379,12 +382,22 @@ def _mending(what: str) -> Iterator[None]:
     except Unbelievable as odd:
         raise TryLater(str(odd), retry_after_s=30.0) from None
     except OSError as error:
-        remedy = "check the folder's owner and rights"
-        if error.errno in NO_ROOM:
-            remedy = "free some space"
-        elif error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+        if error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
             raise TryLater(f"{what}: {error}", retry_after_s=5.0) from error
-        raise FixConfiguration(f"{what}: {error}", remedy) from error
+        where = error.filename or state
+        raise FixConfiguration(f"{what}: {error.strerror or error}: {where}", _remedy(error, state)) from error
+
+
+def _remedy(error: OSError, state: Path) -> str:
+    again = "all goes on by itself"
+    match error.errno:
+        case errno.ENOSPC:
+            return f"free some space on the disk of {state} (`du -xh --max-depth=2 {state}` says who fills it): {again}"
+        case errno.EDQUOT:
+            return f"raise the quota on the disk of {state}, or free some of what counts towards it: {again}"
+        case errno.EROFS | errno.EIO:
+            return f"mend the file system of {state}, which an error made read-only (`dmesg`): {again}"
+    return "check the folder's owner and rights"
 
 
 @contextmanager
