@@ -217,7 +217,7 @@ def write(
             return Mark(epoch, step, name)
         except Damaged:
             store.delete(name)
-    folder = store.begin(name)
+    folder = _begun(store, name)
     try:
         fill(folder)
         value = dict(account, format=_FORMAT, step=step, epoch=epoch, time_s=time.time())
@@ -243,6 +243,16 @@ def write(
         store.abandon(folder)
         raise
     return Mark(epoch, step, name)
+
+
+def _begun(store: Store, name: str) -> str:
+    """Raises OSError, which names the store: the folder made in it is another at each try."""
+    try:
+        return store.begin(name)
+    except OSError as error:
+        if error.filename is not None:
+            error.filename = store.url
+        raise
 
 
 def prune(store: Store, keep: int) -> List[str]:

@@ -273,3 +273,21 @@ def test_urls_choose_the_store(tmp_path: Path) -> None:
         open_store("gopher://bucket/path")
     register_store("mem", lambda url: FolderStore(str(tmp_path / "mem")))
     assert isinstance(open_store("mem://x"), FolderStore)
+
+
+def test_a_folder_that_cannot_be_written_says_the_same_at_each_checkpoint(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each one is news of the job's, for the journal too."""
+
+    def read_only(path: str, *_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    write(store, 10)
+    monkeypatch.setattr("horae.elastic.stores.store.os.mkdir", read_only)
+    said = set()
+    for step in (20, 30):
+        with pytest.raises(OSError, match="Read-only file system") as raised:
+            write(store, step)
+        said.add(str(raised.value))
+    assert said == {f"[Errno {errno.EROFS}] Read-only file system: '{store.path}'"}
