@@ -158,6 +158,7 @@ class Observation:
     caps: Mapping[str, Gpus] = field(
         default_factory=lambda: EMPTY
     )  #: tenant -> most GPUs that the cluster lets it hold
+    unread: tuple[str, ...] = ()  #: the cluster's own files that cannot be read, and what an operator does about each
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from horae import __version__, job_number
@@ -175,15 +175,17 @@ class ArbiterBackend:
 
     def history(
         self, *, job: JobId | None, after: int | None, since_s: Seconds | None, limit: int
-    ) -> list[dict[str, Any]]:
+    ) -> Iterator[dict[str, Any]]:
         if job is not None:
             job = self._named(job)
-        events = self._arbiter.history(job, after=after or 0, limit=limit, newest_first=True)
         begin_s = 0.0 if since_s is None else time.time() - since_s
-        found = [e for e in reversed(events) if e.wall_s >= begin_s]
-        ledger, people = self._arbiter.view(lambda core: (core.ledger, _people(core.ledger, found)))
-        return [
-            {
+        lots = self._arbiter.history_lots(job, after=after or 0, limit=limit, begin_s=begin_s)
+        return (told for lot in lots for told in self._as_told(lot))
+
+    def _as_told(self, events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+        ledger, people = self._arbiter.view(lambda core: (core.ledger, _people(core.ledger, events)))
+        for event in events:
+            yield {
                 "seq": event.seq,
                 "wall_s": event.wall_s,
                 "kind": event.kind.value,
@@ -193,8 +195,6 @@ class ArbiterBackend:
                 "text": ledger.for_people(sentence(event)),  # which asks what ids there are, and no more
                 "data": _shown(event),
             }
-            for event in found
-        ]
 
     def log(self, job: JobId, offset: int, *, by: str) -> LogChunk:
         return self._arbiter.read_log(self._named(job), offset, Requester(by))
@@ -363,4 +363,5 @@ def _people(ledger: Ledger, events: Sequence[Event]) -> dict[str, dict[str, str]
 
 def _shown(event: Event) -> Mapping[str, Any]:
     """What an event carries, less what nobody reads: of a table of bids, how many rows it has."""
-    return {**event.data, "rows": len(event.data["rows"])} if event.kind is Kind.BID else event.data
+    rows = event.data.get("rows")
+    return {**event.data, "rows": len(rows)} if isinstance(rows, list) and event.kind is Kind.BID else event.data

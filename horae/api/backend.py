@@ -7,7 +7,7 @@ the journal. Whether `by` may do it is the backend's affair: it raises `NotAllow
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from horae.port import JobId, LogChunk
@@ -35,7 +35,8 @@ class Backend(Protocol):
 
     def history(
         self, *, job: JobId | None, after: int | None, since_s: Seconds | None, limit: int
-    ) -> list[dict[str, Any]]: ...
+    ) -> Iterable[dict[str, Any]]:
+        """Made as it is read, where that is much."""
 
     def log(self, job: JobId, offset: int, *, by: str) -> LogChunk: ...
 

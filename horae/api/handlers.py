@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -92,7 +92,7 @@ class Handlers:
 
     def history(
         self, caller: Caller, *, job: str | None, after: int | None, since_s: Seconds | None, limit: int
-    ) -> Sequence[Answer]:
+    ) -> Iterable[Answer]:
         if job is not None:
             self.known(job, caller)
         events = self._backend.history(job=job, after=after, since_s=since_s, limit=limit)

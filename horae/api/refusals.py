@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,15 +28,45 @@ from policy.model import BadInput
 from policy.text.textform import brief
 
 log = structlog.get_logger("horae.api")
+#: Of a long answer, so much is made before it is sent.
+_LOT_BYTES = 1 << 16
 
 
 class Json(JSONResponse):
     """An answer that is written where it is made: of a large one, in the thread that worked on it, so that nobody else
-    waits. It may quote what was sent, and that may hold halves of characters, which JSON can write and UTF-8 cannot."""
+    waits."""
 
     def render(self, content: Any) -> bytes:
-        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=jsonable_encoder)
-        return text.encode(errors="backslashreplace")
+        return rendered(content)
+
+
+class JsonLots(StreamingResponse):
+    """`{under: [...]}` of what is made as it is read: no more of it is in memory than who asked has taken."""
+
+    media_type = Json.media_type
+
+    def __init__(self, under: str, found: Iterator[Any]) -> None:
+        first = list(islice(found, 1))  # what goes wrong at once is an answer of its own
+        self.made = _lots(under, chain(first, found))
+        super().__init__(self.made)
+
+
+def _lots(under: str, found: Iterator[Any]) -> Iterator[bytes]:
+    lot = b"{%s:[" % rendered(under)
+    between = b""
+    for each in found:
+        lot += between + rendered(each)
+        between = b","
+        if len(lot) >= _LOT_BYTES:
+            yield lot
+            lot = b""
+    yield lot + b"]}"
+
+
+def rendered(content: Any) -> bytes:
+    """It may quote what was sent, and that may hold halves of characters, which JSON can write and UTF-8 cannot."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=jsonable_encoder)
+    return text.encode(errors="backslashreplace")
 
 
 def not_allowed(what: str, remedy: str = "") -> ApiError:

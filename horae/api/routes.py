@@ -7,7 +7,7 @@ answered by `handlers.py`, refused as in `refusals.py`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, cast
 
@@ -124,6 +124,8 @@ def _signature(verb: ApiVerb, sent: words.Sent | None) -> inspect.Signature:
 
 
 def _answered(verb: ApiVerb, found: Any) -> Any:
+    if isinstance(found, Iterator):
+        return refusals.JsonLots(verb.under, found)
     if verb.returns is Returns.JSON:
         return refusals.Json({verb.under: found} if verb.under else found)
     if verb.returns is Returns.BYTES:

@@ -15,7 +15,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import FrameType
@@ -213,20 +213,27 @@ class Arbiter:
             value = what()
         except EXPECTED as error:
             if answer is None:
-                self._core.give_up_round(str(error), BUG_PAUSE_S)
+                self._give_up(str(error))
             else:
                 answer.set_exception(error)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             log.exception("a round was given up" if answer is None else "a request failed")
             if answer is None:
-                self._core.give_up_round(text, BUG_PAUSE_S)
+                self._give_up(text)
             else:
                 answer.set_exception(Bug(text))
         else:
             if answer is not None:
                 answer.set_result(value)
         self._teller.look(self._core.ledger.alerts, self._core.stalled)
+
+    def _give_up(self, why: str) -> None:
+        """The core's thread goes on whatever that meets: an arbiter without it would only seem to live."""
+        try:
+            self._core.give_up_round(why, BUG_PAUSE_S)
+        except Exception:
+            log.exception("a round was given up, and that could not be written down")
 
     def _follow(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
@@ -319,6 +326,12 @@ class Arbiter:
     ) -> tuple[Event, ...]:
         """Events as they were journaled: of one job, or all. Read beside the arbiter, not through it."""
         return self._journal.history(job=job, after=after, limit=limit, newest_first=newest_first)
+
+    def history_lots(
+        self, job: JobId | None, *, after: int, limit: int, begin_s: Seconds
+    ) -> Iterator[tuple[Event, ...]]:
+        """The newest `limit` of them, oldest first, a few at a time (`Journal.lots`)."""
+        return self._journal.lots(job=job, after=after, limit=limit, begin_s=begin_s)
 
     def view(self, what: Callable[[Core], T]) -> T:
         """`what(core)`, where the state does not change meanwhile. It only reads and is quick (`horae/views/`)."""

@@ -122,7 +122,7 @@ def _of_journals_only(said: Mapping[str, object]) -> None:
 def _state(named: Path | None) -> Path:
     """The folder: as it is named, or as a configuration file says it."""
     from horae.config import Config, load
-    from horae.journal.store import FILE
+    from horae.journal.reading import FILE
 
     config = os.environ.get("HORAE_CONFIG")
     if named is None and not config:

@@ -222,8 +222,16 @@ class Folder:
         """The file `name` is `data` afterwards, whole, or as it was. `owner`: (uid, gid) to give it to.
 
         Mode and owner are set on the descriptor of a file made anew, before it gets its name.
-        Raises Unbelievable where a folder of that name is in the way, OSError where the disk is full.
+        Raises Unbelievable where a folder of that name is in the way, OSError, which names the file, where the disk is
+        full.
         """
+        try:
+            self._replace(name, data, mode, owner, sync)
+        except OSError as error:
+            error.filename, error.filename2 = self.name_of(name), None  # the temporary name is another at each try
+            raise
+
+    def _replace(self, name: str, data: bytes, mode: int, owner: tuple[int, int] | None, sync: bool) -> None:
         temporary = f".{_plain(name)}.{os.getpid()}.{os.urandom(6).hex()}"
         where = self.name_of(name)
         with _his(where):

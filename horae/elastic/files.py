@@ -29,11 +29,19 @@ def sync_folder(folder: str) -> None:
 
 
 def write_atomic(path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
-    """Replace `path` by `data`, or leave it as it is and raise OSError.
+    """Replace `path` by `data`, or leave it as it is and raise OSError, which names `path`.
 
     The temporary name is made anew (`O_EXCL`, `O_NOFOLLOW`): in a folder that a user may write to, a planted link
     is not followed.
     """
+    try:
+        _write_atomic(path, data, sync, mode)
+    except OSError as error:
+        error.filename, error.filename2 = path, None  # the temporary name is another at each try
+        raise
+
+
+def _write_atomic(path: str, data: bytes, sync: bool, mode: int) -> None:
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%d.%s" % (name, os.getpid(), os.urandom(4).hex()))
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
@@ -90,7 +98,7 @@ def write_mark(path: str, data: bytes, sync: bool = True) -> None:
     try:
         write_atomic(path, data, sync)
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in NO_ROOM or not os.path.lexists(path):
             raise
         fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -19,6 +19,8 @@ from policy.model import Seconds
 from policy.records import quick
 
 T = TypeVar("T")
+#: What a row that is not ours, or is damaged, may raise while it is read, folded or told.
+ODD = (LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError, RecursionError)
 
 
 class Kind(StrEnum):
@@ -171,6 +173,10 @@ def numbered(draft: Draft, seq: int, wall_s: Seconds, at_s: Seconds) -> Event:
     """The row of this draft."""
     job, pool = getattr(draft, "job", None), getattr(draft, "pool", None)
     return Event(seq, wall_s, at_s, draft.kind, _FORMS[draft.kind].data(draft), job, pool)
+
+
+#: By value: a week of a site is a million events.
+KINDS = {kind.value: kind for kind in Kind}
 
 
 def read(row: Event) -> Draft:

@@ -6,19 +6,29 @@ A living arbiter begins its log anew when nobody reads it, so events are read in
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+from horae.journal.codec import parsed
 from horae.journal.fold import fold
-from horae.journal.form import Event, Kind
+from horae.journal.form import KINDS, ODD, Event, Kind
 from horae.journal.ledger import Ledger
 from horae.journal.schema import VERSION
-from horae.journal.store import FILE, ODD, events_where
 from policy.model import BadInput, Seconds
 
+FILE = "journal.db"
+COLUMNS = "seq, wall_s, at_s, kind, job, pool, data"
 #: Events in a lot.
 LOT = 5_000
+#: A compaction without the ledger that it stores: that is as large as all jobs together.
+_DATA = f"CASE kind WHEN '{Kind.CHECKPOINT.value}' THEN '{{}}' ELSE data END"
+_TOLD = f"seq, wall_s, at_s, kind, job, pool, {_DATA}"
+#: Events that are read at once, and the bytes of them, or a single larger one.
+_LOT, _LOT_BYTES = 500, 1 << 20
+#: So much is shown of a row that is damaged.
+_MOST_DAMAGED = 200
 
 
 def journal_in(folder: Path) -> Path:
@@ -90,3 +100,58 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
             where=str(path),
             remedy="use the newer Horae",
         )
+
+
+def events_where(db: sqlite3.Connection, where: str, values: Sequence[object]) -> Iterator[Event]:
+    for seq, wall_s, at_s, kind, job, pool, data in db.execute(f"SELECT {COLUMNS} FROM events WHERE {where}", values):
+        yield Event(seq, wall_s, at_s, KINDS.get(kind) or Kind(kind), parsed(data), job, pool)
+
+
+# --- for people -------------------------------------------------------------------------------------------
+
+
+def which(job: str | None, kinds: Sequence[Kind], after: int) -> tuple[str, list[object]]:
+    """As SQL, and its values."""
+    where, values = ["seq > ?"], list[object]([after])
+    if job is not None:
+        where.append("job = ?")
+        values.append(job)
+    if kinds:
+        where.append(f"kind IN ({', '.join('?' * len(kinds))})")
+        values += [kind.value for kind in kinds]
+    return " AND ".join(where), values
+
+
+def rows(db: sqlite3.Connection, where: str, values: Sequence[object]) -> Iterator[Event]:
+    """As people are told them: a damaged row, which the ledger may not need any more, costs what it said alone."""
+    for seq, wall_s, at_s, kind, job, pool, data in db.execute(f"SELECT {_TOLD} FROM events WHERE {where}", values):
+        if kind in KINDS:
+            yield Event(seq, _seconds(wall_s), _seconds(at_s), KINDS[kind], _data(data), job, pool)
+
+
+def lots(db: sqlite3.Connection, where: str, values: Sequence[object], begin_s: Seconds) -> list[tuple[int, int]]:
+    """First and last number of each lot, oldest first, of what `where` finds newest first. Only sizes are read."""
+    found = db.execute(f"SELECT seq, wall_s, length({_DATA}) FROM events WHERE {where}", values).fetchall()
+    parts: list[tuple[int, int]] = []
+    events, size = _LOT, 0
+    for seq, wall_s, more in reversed(found):
+        if _seconds(wall_s) < begin_s:
+            continue
+        if events == _LOT or size + more > _LOT_BYTES:
+            parts.append((seq, seq))
+            events, size = 0, 0
+        parts[-1] = parts[-1][0], seq
+        events, size = events + 1, size + more
+    return parts
+
+
+def _data(data: object) -> Mapping[str, Any]:
+    try:
+        found = parsed(data) if isinstance(data, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"damaged": str(data)[:_MOST_DAMAGED]}
+
+
+def _seconds(value: object) -> Seconds:
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -11,37 +11,35 @@ journal starts empty: the arbiter then asks the cluster (`horae/arbiter/observe/
 from __future__ import annotations
 
 import sqlite3
+import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from horae.journal import events, room, schema
+from horae.journal import events, reading, room, schema
 from horae.journal.clock import Clock, this_boot
-from horae.journal.codec import Plain, parsed, plain, restore, text
+from horae.journal.codec import Plain, plain, restore, text
 from horae.journal.fold import fold
-from horae.journal.form import Draft, Event, Kind, numbered
+from horae.journal.form import ODD, Draft, Event, Kind, numbered
 from horae.journal.ledger import Ledger
 from horae.journal.lock import StateLock
+from horae.journal.measured import Measurement
 from horae.journal.quiet import quiet
+from horae.journal.reading import COLUMNS, FILE, events_where
 from horae.journal.room import Room
 from horae.port import FixConfiguration, JobId
 from policy.model import BadInput, Seconds
 
 T = TypeVar("T")
-FILE = "journal.db"
 #: What SQLite says where a file of its own cannot be made or grow.
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+_MODE = 0o600
 #: Bytes that may be asked for once more, a few of which the index of the log takes.
 _INDEX = 1 << 20
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-#: What a row that is not ours, or is damaged, may raise while it is folded
-ODD = (LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError, RecursionError)
-_COLUMNS = "seq, wall_s, at_s, kind, job, pool, data"
-#: The same for people.
-_TOLD = _COLUMNS.replace("data", f"CASE kind WHEN '{Kind.CHECKPOINT.value}' THEN '{{}}' ELSE data END")
 
 
 class JournalStopped(FixConfiguration):
@@ -94,6 +92,8 @@ class Journal:
             self.id: str = self._db.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()[0]
             self._catch_up()
             restore(Ledger, plain(self.ledger))  # a row whose values are of other types is found now or much later
+            for record in self.ledger.jobs.values():
+                record.measured = _readable(record.measured)
         except sqlite3.Error as error:
             self._disconnect()
             if _code(error) in _CORRUPT or "no such" in str(error):  # a table or column is not there
@@ -131,7 +131,8 @@ class Journal:
         self._db.execute("PRAGMA synchronous = FULL")
         self._room = room.size(self.folder)
         room.bound(self._db, self._room)
-        self.path.chmod(0o600)
+        if stat.S_IMODE(self.path.stat().st_mode) != _MODE:
+            self.path.chmod(_MODE)
 
     def _disconnect(self) -> None:
         with suppress(OSError):  # without a second name it begins anew, where there is room
@@ -184,7 +185,7 @@ class Journal:
 
     def _insert(self, fresh: Sequence[Event]) -> None:
         self._db.executemany(
-            f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
             [(e.seq, e.wall_s, e.at_s, e.kind.value, e.job, e.pool, text(e.data)) for e in fresh],
         )
 
@@ -226,10 +227,10 @@ class Journal:
                 self._disconnect()
                 self._connect()
             self._catch_up()
-        except sqlite3.Error:
+        except (sqlite3.Error, OSError):
             return  # still failing: the next append says so again
 
-    def _stopped(self, error: sqlite3.Error) -> JournalStopped:
+    def _stopped(self, error: sqlite3.Error | OSError) -> JournalStopped:
         if _code(error) in _CORRUPT:
             return JournalStopped(
                 f"the journal {self.path} is damaged: {error}",
@@ -237,7 +238,8 @@ class Journal:
             )
         return JournalStopped(
             f"the journal {self.path} cannot be written: {error}",
-            remedy="free space or mend the rights there; the arbiter acts again by itself",
+            remedy="free space, mend the rights there, or the file system where an error made it read-only; the "
+            "arbiter acts again by itself",
         )
 
     # --- keeping it bounded -------------------------------------------------------------------------------
@@ -290,7 +292,7 @@ class Journal:
     def _maintaining(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise self._stopped(error) from error
 
     def size(self) -> tuple[int, int]:
@@ -314,20 +316,38 @@ class Journal:
         """Events in order, from a connection of its own: safe from any thread, beside the writer. A compaction without
         the ledger that it stores: that is as large as all jobs together, and who asks for history would have it read.
         """
-        where, values = ["seq > ?"], [after]
-        if job is not None:
-            where.append("job = ?")
-            values.append(job)  # type: ignore[arg-type]
-        if kinds:
-            where.append(f"kind IN ({', '.join('?' * len(kinds))})")
-            values += [k.value for k in kinds]  # type: ignore[misc]
+        where, values = reading.which(job, kinds, after)
         tail = f"ORDER BY seq {'DESC' if newest_first else ''}" + (f" LIMIT {int(limit)}" if limit else "")
+        with self._reading() as reader:
+            return tuple(reading.rows(reader, f"{where} {tail}", values))
+
+    def lots(
+        self, *, job: str | None = None, after: int = 0, limit: int, begin_s: Seconds = 0.0
+    ) -> Iterator[tuple[Event, ...]]:
+        """The newest `limit` events, oldest first, of those what is not older than `begin_s` (wall time): a few at a
+        time, so that however large they are no more of them is in memory. Raises JournalStopped, also on the way."""
+        where, values = reading.which(job, (), after)
+        with self._reading() as reader:
+            parts = reading.lots(reader, f"{where} ORDER BY seq DESC LIMIT {int(limit)}", values, begin_s)
+        return self._read_lots(parts, job)
+
+    def _read_lots(self, parts: Iterable[tuple[int, int]], job: str | None) -> Iterator[tuple[Event, ...]]:
+        for first, last in parts:
+            where, values = reading.which(job, (), first - 1)
+            with self._reading() as reader:
+                lot = tuple(reading.rows(reader, f"{where} AND seq <= ? ORDER BY seq", (*values, last)))
+            yield lot
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Beside the writer; by its own connection where there is no other."""
         try:
             with self._using:
                 if self.alone:
-                    return tuple(events_where(self._db, f"{' AND '.join(where)} {tail}", values, _TOLD))
+                    yield self._db
+                    return
             with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
-                return tuple(events_where(reader, f"{' AND '.join(where)} {tail}", values, _TOLD))
+                yield reader
         except sqlite3.Error as error:
             raise self._stopped(error) from error
 
@@ -355,19 +375,15 @@ def _newest_checkpoint(db: sqlite3.Connection) -> int | None:
     return row[0]
 
 
-def events_where(
-    db: sqlite3.Connection, where: str, values: Sequence[object], columns: str = _COLUMNS
-) -> Iterator[Event]:
-    for seq, wall_s, at_s, kind, job, pool, data in db.execute(
-        f"SELECT {columns} FROM events WHERE {where}", tuple(values)
-    ):
-        yield Event(seq, wall_s, at_s, _KINDS.get(kind) or Kind(kind), parsed(data), job, pool)
+def _readable(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What the ledger keeps of a job's output, whose types no class of an event has; nothing, where it is none: it is
+    read from the job's log again."""
+    try:
+        return dict(plain(restore(Measurement, measured))) if measured else {}
+    except ODD:
+        return {}
 
 
-#: By value: a week of a site is a million events.
-_KINDS = {kind.value: kind for kind in Kind}
-
-
-def _code(error: sqlite3.Error) -> int:
+def _code(error: sqlite3.Error | OSError) -> int:
     """The primary result code; 0 where Python raised without one."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

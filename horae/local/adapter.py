@@ -16,24 +16,24 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
 from horae import spec_json
-from horae.elastic.files import NO_ROOM, read_bytes, write_mark
+from horae.elastic.files import read_bytes, write_mark
 from horae.elastic.protocol import State
 from horae.local.account import Account
 from horae.local.asked import Asked
-from horae.local.books import Book, Books
+from horae.local.books import Book, Books, Unreadable
 from horae.local.disks import shared
 from horae.local.jobfolders import JobFolders
 from horae.local.launch import Launcher, as_root, own_operations
 from horae.local.operations import JOB, Operations
 from horae.local.options import LocalOptions
-from horae.local.records import Record, Records
+from horae.local.records import Record, Records, gpus_of
 from horae.local.upkeep import Keeper, Upkeep, despite
 from horae.machine_gpus import Slots, Strangers, Use, told
 from horae.port import (
@@ -61,7 +61,7 @@ class LocalCluster:
         self._state = options.state
         self._mutex = Lock()
         self._nodes = {node.name: node for node in options.nodes}
-        with _mending(f"cannot use {self._state}"):
+        with self._mending(f"cannot use {self._state}"):
             _usable(self._state)
         self._books = Books(self._state)
         self._operations = operations or own_operations(options)
@@ -97,25 +97,21 @@ class LocalCluster:
             records = self._records.scan() if (self._state / "jobs").exists() else []
             health = self._health()
             self._living = {record.id for record in records if record.lives}
-            foreign: dict[str, int] = {}
-            for record in records:
-                if record.released:
-                    for node, gpus in record.allocation.items():
-                        foreign[node] = foreign.get(node, 0) + gpus
             strangers = self._strangers(records)
-            for node, taken in strangers.items():
-                foreign[node] = foreign.get(node, 0) + len(taken)
+            foreign = _foreign(records, strangers)
             claim = self._claim()
+            ours = claim is not None and claim == self._token
             return Observation(
                 now_s=time.time(),
                 nodes=tuple(
                     replace(node, health=health.get(node.name, Health.UP), foreign=foreign.get(node.name, 0))
                     for node in self._options.nodes
                 ),
-                jobs=tuple(self._observed(record) for record in records if not record.released),
+                jobs=tuple(self._observed(record) for record in records if record.shown),
                 claim=claim,
                 notes=(*(record.trouble for record in records if record.trouble), *told(strangers)),
-                due=tuple(self._upkeep.due(records, health)) if claim is not None and claim == self._token else (),
+                unread=tuple(record.unread.told for record in records if record.unread is not None),
+                due=tuple(self._upkeep.due(records, health)) if ours else (),
             )
 
     def noticed(self) -> int:
@@ -131,15 +127,7 @@ class LocalCluster:
         if self._gpus is None:
             return {}
         self._gpus.refresh()
-        return self._gpus.strangers(self._slots, self._held(records))
-
-    @staticmethod
-    def _held(records: Sequence[Record]) -> dict[str, set[int]]:
-        found: dict[str, set[int]] = {}
-        for record in records:
-            for name, held in record.slots.items():
-                found.setdefault(name, set()).update(held)
-        return found
+        return self._gpus.strangers(self._slots, gpus_of(record.slots for record in records))
 
     def _observed(self, record: Record) -> ObservedJob:
         seen = record.observed()
@@ -153,7 +141,7 @@ class LocalCluster:
     # --- the arbiter's marks ------------------------------------------------------------------------------
 
     def claim(self, token: str) -> None:
-        with _mending("cannot write the claim"):
+        with self._mending("cannot write the claim"):
             self._prepare()
             write_mark(str(self._state / "claim"), token.encode() + b"\n")
             self._token = token
@@ -175,7 +163,7 @@ class LocalCluster:
         return None if found is None else found.decode(errors="replace").strip()
 
     def heartbeat(self) -> None:
-        with _mending("cannot write the heartbeat"):
+        with self._mending("cannot write the heartbeat"):
             write_mark(str(self._state / "heartbeat"), b"%.3f\n" % time.time(), sync=False)
 
     # --- acting -------------------------------------------------------------------------------------------
@@ -185,7 +173,7 @@ class LocalCluster:
             raise Never(f"{job!r} cannot be a job's id here: letters, digits and ._:+@=- only, at most 200")
         data = spec_json.encode(spec)
         self._launcher.check(spec)
-        with self._mutex, _mending(f"cannot keep job {job}"):
+        with self._mutex, self._mending(f"cannot keep job {job}"):
             self._prepare()
             record = self._records.one(job)
             if record is not None and record.book is not None:
@@ -199,12 +187,13 @@ class LocalCluster:
                     self._folders.make(job, data, self._launcher.owner(spec))
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
-        with self._mutex, _mending(f"cannot start job {job}"):
-            record = self._upkeep.settled(self._known(job))
+        with self._mutex, self._mending(f"cannot start job {job}"):
+            record = self._upkeep.settled(self._read(job))
             with self._books.changing():
                 self._start(self._records.one(job) or record, allocation, epoch)
 
     def _start(self, record: Record, allocation: Allocation, epoch: int) -> None:
+        record.readable()
         if record.job_state.ended:
             raise Never(f"job {record.id} is {record.job_state}: it never starts again")
         self._check(allocation)
@@ -227,8 +216,8 @@ class LocalCluster:
         raise Never("the local cluster changes a job's GPUs by stopping and starting it")
 
     def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
-        with self._mutex, _mending(f"cannot ask job {job} to stop"):
-            record = self._known(job)
+        with self._mutex, self._mending(f"cannot ask job {job} to stop"):
+            record = self._read(job)
             if not record.lives or record.book is None or record.book.grace_s is not None:
                 return
             book = self._change(job, lambda book: replace(book, grace_s=max(grace_s, 0.0)))
@@ -238,8 +227,8 @@ class LocalCluster:
             self._operations.signal(job, signal.SIGUSR1)
 
     def cancel(self, job: JobId) -> None:
-        with self._mutex, _mending(f"cannot cancel job {job}"):
-            record = self._known(job)
+        with self._mutex, self._mending(f"cannot cancel job {job}"):
+            record = self._read(job)
             if record.book is None or record.cancelled or (record.job_state.ended and not record.lives):
                 return
             self._change(job, lambda book: replace(book, cancelled=True))
@@ -248,16 +237,19 @@ class LocalCluster:
             self._operations.signal(job, signal.SIGUSR1)
 
     def release(self, job: JobId) -> None:
-        with self._mutex, _mending(f"cannot release job {job}"):
+        with self._mutex, self._mending(f"cannot release job {job}"):
             record = self._records.one(job) if JOB.fullmatch(job) else None
-            if record is not None and record.book is not None and not record.released:
+            if record is None:
+                return
+            record.readable()
+            if record.book is not None and not record.released:
                 self._change(job, lambda book: replace(book, released=True))
 
     def set_order(self, jobs: Sequence[JobId]) -> None:
         raise Never("the local cluster starts nothing by itself: there is no order to set")
 
     def set_reason(self, job: JobId, text: str) -> None:
-        with self._mutex, _mending(f"cannot note why job {job} waits"):
+        with self._mutex, self._mending(f"cannot note why job {job} waits"):
             self._known(job)
             self._folders.reason(job, text)
 
@@ -267,7 +259,7 @@ class LocalCluster:
             ours = self._token is not None and self._claim() == self._token
             for job in jobs if ours else ():
                 try:
-                    with _mending(f"cannot see to job {job}"):
+                    with self._mending(f"cannot see to job {job}"):
                         self._upkeep.see_to(job, self._health())
                 except PortError as error:
                     failed[job] = error
@@ -293,7 +285,7 @@ class LocalCluster:
         if self._gpus is not None and not self._gpus.refresh():
             raise TryLater("nvidia-smi is being asked who computes on the GPUs", retry_after_s=0.5)
         health, records = self._health(), self._records.scan()
-        held, strangers = self._held(records), self._strangers(records)
+        held, strangers = gpus_of(record.slots for record in records), self._strangers(records)
         slots = {}
         for name, gpus in allocation.items():
             if name in health:
@@ -341,11 +333,27 @@ class LocalCluster:
                 found[path.name] = Health(word)
         return found
 
+    def _read(self, job: JobId) -> Record:
+        """One to be acted on. Raises Never, Unreadable."""
+        record = self._known(job)
+        record.readable()
+        return record
+
+    def _mending(self, what: str) -> AbstractContextManager[None]:
+        return _mending(what, self._state)
+
     def _known(self, job: JobId) -> Record:
         record = self._records.one(job) if JOB.fullmatch(job) else None
         if record is None or record.released:
             raise Never(f"there is no job {job}")
         return record
+
+
+def _foreign(records: Iterable[Record], strangers: Strangers) -> dict[str, int]:
+    """GPUs by node that are held, and not by a job that is shown to hold them."""
+    elsewhere = [record.slots for record in records if record.released or record.unsure]
+    held = gpus_of([*elsewhere, strangers])
+    return {node: len(indices) for node, indices in held.items()}
 
 
 def _usable(state: Path) -> None:
@@ -365,19 +373,31 @@ def _ours_to_write(folder: Path) -> None:
 
 
 @contextmanager
-def _mending(what: str) -> Iterator[None]:
+def _mending(what: str, state: Path) -> Iterator[None]:
     """An operating-system error becomes the port's word for what to do about it; a user's doing is his to mend."""
     try:
         yield
+    except Unreadable as odd:
+        raise FixConfiguration(str(odd), odd.remedy) from None
     except Unbelievable as odd:
         raise TryLater(str(odd), retry_after_s=30.0) from None
     except OSError as error:
-        remedy = "check the folder's owner and rights"
-        if error.errno in NO_ROOM:
-            remedy = "free some space"
-        elif error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+        if error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
             raise TryLater(f"{what}: {error}", retry_after_s=5.0) from error
-        raise FixConfiguration(f"{what}: {error}", remedy) from error
+        where = error.filename or state
+        raise FixConfiguration(f"{what}: {error.strerror or error}: {where}", _remedy(error, state)) from error
+
+
+def _remedy(error: OSError, state: Path) -> str:
+    again = "all goes on by itself"
+    match error.errno:
+        case errno.ENOSPC:
+            return f"free some space on the disk of {state} (`du -xh --max-depth=2 {state}` says who fills it): {again}"
+        case errno.EDQUOT:
+            return f"raise the quota on the disk of {state}, or free some of what counts towards it: {again}"
+        case errno.EROFS | errno.EIO:
+            return f"mend the file system of {state}, which an error made read-only (`dmesg`): {again}"
+    return "check the folder's owner and rights"
 
 
 @contextmanager

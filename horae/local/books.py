@@ -7,6 +7,9 @@
 
 The job's own folder (`jobs/JOB`) is its owner's: what stands there is told, not believed. A book is changed by whoever
 holds the cluster's lock (`Books.changing`), so two arbiters do not undo each other's notes.
+
+A book that cannot be read is `Unreadable`, and never taken for no book: of a damaged one the spare is read while a
+start lives, one of a newer form says at least what its job holds (`FORM`). Neither is written over.
 """
 
 from __future__ import annotations
@@ -27,11 +30,15 @@ from horae.local import account
 from horae.local.account import MOST_EPOCHS, Account
 from horae.port import JobId
 from horae.spec import JobSpec
-from horae.untrusted import Facts, Folder, Unbelievable, parse
+from horae.untrusted import Facts, Folder, Unbelievable, parse, printable
 from policy.model import EMPTY, Seconds
 
 FOLDER = "books"
 _BOOK, _LOCK, _SPARE, _OLD = ".json", ".lock", ".spare", ".old"
+#: Whatever changes in a book, or in the specification in it, is a new form, which older arbiters refuse in words;
+#: newer ones read what older ones wrote. In each of them `form`, `epoch` and `slots` stand as they do here: who cannot
+#: read the rest gives nothing away. Books without a number are of form 1. `tests/horae/local/forms/` has one of each.
+FORM = 1
 #: A book is padded to whole blocks with at least so much room: for the end of a start, and what was asked of it.
 _BLOCK, _SLACK = 4096, 3072
 #: A specification may carry a long environment.
@@ -63,8 +70,28 @@ class Book:
         )
 
 
+class Unreadable(Unbelievable):
+    """A book of which not all can be read: why, what an operator does, and what its job holds where that is told."""
+
+    def __init__(
+        self, where: str, why: str, remedy: str, epoch: int = 0, slots: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
+        """`slots` None: nobody knows."""
+        super().__init__(where, why)
+        self.remedy, self.epoch, self.slots = remedy, epoch, slots
+
+    @property
+    def told(self) -> str:
+        return f"{self} ({self.remedy})"
+
+
+class Newer(Unreadable):
+    """It is whole, and not for us."""
+
+
 def encode(book: Book) -> bytes:
     value: dict[str, Any] = {
+        "form": FORM,
         "spec": spec_json.plain(book.spec),
         "submitted_s": book.submitted_s,
         "epoch": book.epoch,
@@ -82,29 +109,75 @@ def encode(book: Book) -> bytes:
 
 
 def decode(data: bytes, where: str) -> Book:
-    """Raises Unbelievable, also here: a disk may be broken, or a person have edited it."""
-    value = parse(data, where, digits=400)
-    facts = Facts(value, where)
-    assert isinstance(value, dict)
+    """Raises Unreadable: a disk may be broken, a person have edited it, a newer version have written it."""
     try:
-        spec = spec_json.made(value["spec"])
-        slots = {str(node): tuple(int(i) for i in held) for node, held in value["slots"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Unbelievable(where, f"is not a job's book: {error}") from None
+        value = parse(data, where, digits=400)
+        facts = Facts(value, where)
+    except Unbelievable as odd:
+        raise damaged(where, odd.why) from None
+    assert isinstance(value, dict)
+    epoch, slots = _granted(value)
+    try:
+        form = facts.whole("form", 1) or 1
+        if form > FORM:
+            why = f"was written by a newer Horae (form {form}; this one knows {FORM})"
+            raise Newer(where, why, "run the newer Horae", epoch, slots)
+        if slots is None:
+            raise Unbelievable(where, "does not say what its job was granted")
+        return _book(value, facts, epoch, slots)
+    except Newer:
+        raise
+    except Unbelievable as odd:
+        raise damaged(where, odd.why, epoch, slots) from None
+
+
+def damaged(where: str, why: str, epoch: int = 0, slots: Mapping[str, tuple[int, ...]] | None = None) -> Unreadable:
+    remedy = (
+        "put back a copy of this file; or, once nothing of the job runs any more, remove it: then what stands in the "
+        "job's own folder counts"
+    )
+    return Unreadable(where, why, remedy, epoch, slots)
+
+
+def _granted(value: Mapping[str, Any]) -> tuple[int, Mapping[str, tuple[int, ...]] | None]:
+    """The newest start and what it was granted: what can be read in each form."""
+    epoch, slots = value.get("epoch"), value.get("slots")
+    if type(epoch) is not int or not 0 <= epoch <= MOST_EPOCHS or not isinstance(slots, Mapping):
+        return 0, None
+    try:
+        return epoch, {str(node): tuple(int(i) for i in held) for node, held in slots.items()}
+    except (TypeError, ValueError):
+        return 0, None
+
+
+def _book(value: Mapping[str, Any], facts: Facts, epoch: int, slots: Mapping[str, tuple[int, ...]]) -> Book:
+    """Raises Unbelievable."""
+    try:
+        spec = spec_json.made(value.get("spec"))
+    except ValueError as error:
+        raise Unbelievable(facts.where, f"is not a job's book: {error}") from None
     end, last = facts.inner("end"), facts.inner("last")
     return Book(
         spec=spec,
         submitted_s=facts.number("submitted_s") or 0.0,
-        epoch=facts.whole("epoch", 0, MOST_EPOCHS) or 0,
+        epoch=epoch,
         slots=slots,
         granted_s=facts.number("granted_s") or 0.0,
         grace_s=facts.number("grace_s"),
-        cancelled=value.get("cancelled") is True,
-        released=value.get("released") is True,
+        cancelled=_flag(value, "cancelled", facts.where),
+        released=_flag(value, "released", facts.where),
         end=None if end is None else account.of(end),
         last=None if last is None else account.of(last),
-        older=value.get("older") is True,
+        older=_flag(value, "older", facts.where),
     )
+
+
+def _flag(value: Mapping[str, Any], name: str, where: str) -> bool:
+    """Raises Unbelievable."""
+    found = value.get(name, False)
+    if not isinstance(found, bool):
+        raise Unbelievable(where, f"says {name}: {printable(repr(found), 60)}, which is not true or false")
+    return found
 
 
 class Books:
@@ -150,18 +223,42 @@ class Books:
         return found
 
     def read(self, job: JobId) -> Book | None:
-        """Raises OSError, Unbelievable."""
+        """None: there is none, and nothing lives by it. Raises OSError, Unreadable."""
         if not self.path.exists():
             return None
         with Folder.open(self.path) as folder:
+            try:
+                return self._read(folder, job)
+            except Newer:
+                raise
+            except Unreadable:
+                if (spare := _spare(folder, job)) is not None:
+                    return spare
+                raise
+
+    def _read(self, folder: Folder, job: JobId) -> Book | None:
+        """Raises OSError, Unreadable."""
+        where = folder.name_of(job + _BOOK)
+        try:
             data = folder.read(job + _BOOK, _MOST_BYTES)
-        return None if data is None else decode(data, f"{self.path}/{job}{_BOOK}")
+        except Unbelievable as odd:
+            raise damaged(where, odd.why) from None
+        if data is not None:
+            return decode(data, where)
+        if folder.held(job + _LOCK):
+            raise damaged(where, "is missing, and the job lives")
+        return None
 
     def is_of(self, job: JobId, spec: JobSpec) -> bool:
-        """Whether there is a book of this very job. Raises OSError."""
+        """Whether there is a book of this very job. Raises OSError; Unreadable where it may have been started: what a
+        power cut left of one that was not is written again."""
         try:
             book = self.read(job)
-        except Unbelievable:
+        except Newer:
+            raise
+        except Unreadable:
+            if (self.path / (job + _LOCK)).exists():  # made by its first start
+                raise
             return False
         return book is not None and book.spec == spec
 
@@ -212,6 +309,15 @@ class Books:
     def lives(self, job: JobId) -> bool:
         with Folder.open(self.path) as folder:
             return folder.held(job + _LOCK)
+
+
+def _spare(folder: Folder, job: JobId) -> Book | None:
+    """As its newest start began: all but what was asked of it since. None where that cannot be read either."""
+    try:
+        data = folder.read(job + _SPARE, _MOST_BYTES)
+        return None if data is None else decode(data, folder.name_of(job + _SPARE))
+    except Unbelievable:
+        return None
 
 
 def _into_spare(folder: Folder, job: JobId, data: bytes) -> bool:

@@ -10,12 +10,12 @@ and the job says why. Reading writes nothing: an end shows before it is noted in
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from horae.elastic.protocol import State
 from horae.local.account import Account
-from horae.local.books import Book, Books
+from horae.local.books import Book, Books, Unreadable
 from horae.local.jobfolders import JobFolders
 from horae.port import JobId, JobState, ObservedJob
 from horae.untrusted import FromUser, Unbelievable
@@ -31,7 +31,9 @@ class Record:
 
     id: JobId
     folder: str
-    book: Book | None = None  #: None: it cannot be read, `trouble` says why
+    book: Book | None = None  #: None: it cannot be read, `unread` or `trouble` says why
+    unread: Unreadable | None = None  #: of the book: nothing is done to the job until it is mended
+    may: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)  #: what it may hold, where nobody knows
     said: Account | None = None  #: of the newest start, the last word that could be believed
     lives: bool = False
     trouble: str = ""
@@ -42,7 +44,26 @@ class Record:
 
     @property
     def epoch(self) -> int:
-        return self.book.epoch if self.book is not None else 0
+        if self.book is not None:
+            return self.book.epoch
+        if self.unread is not None and self.unread.epoch:
+            return self.unread.epoch
+        return self.said.epoch if self.said is not None else 0
+
+    @property
+    def shown(self) -> bool:
+        """Whether it can be told how it stands: of whom nothing lives, and whose book cannot be read, it cannot."""
+        return not self.released and (self.unread is None or self.lives)
+
+    def readable(self) -> None:
+        """Raises Unreadable."""
+        if self.unread is not None:
+            raise self.unread
+
+    @property
+    def unsure(self) -> bool:
+        """It lives, and nobody knows on what."""
+        return self.lives and self.unread is not None and self.unread.slots is None
 
     @property
     def final(self) -> bool:
@@ -60,7 +81,13 @@ class Record:
     @property
     def slots(self) -> Mapping[str, tuple[int, ...]]:
         """GPU indices by node that it holds: all that was granted, as long as anything of it lives."""
-        return self.book.slots if self.lives and self.book is not None else EMPTY
+        if not self.lives:
+            return EMPTY
+        if self.book is not None:
+            return self.book.slots
+        if self.unread is None or self.unread.slots is None:
+            return self.may
+        return self.unread.slots
 
     @property
     def allocation(self) -> Allocation:
@@ -70,7 +97,7 @@ class Record:
     def account(self) -> Account | None:
         """The newest word about it: its end, what its supervisor says, or how the start before ended."""
         if self.book is None:
-            return None
+            return self.said
         return self.end or self.said or self.book.last
 
     @property
@@ -118,14 +145,19 @@ class Record:
             id=self.id,
             state=state,
             epoch=self.epoch,
-            allocation=self.allocation if state.holds else EMPTY,
+            allocation=self.allocation if state.holds and not self.unsure else EMPTY,
             since_s=self._since_s or submitted_s,
             exit_code=self._exit_code(state),
             spec=book.spec if book is not None else None,
             checkpoint=account.checkpoint if account is not None else None,
             submitted_s=submitted_s,
-            native=self.trouble or (account.native if account is not None else ""),
+            native=self.wrong or (account.native if account is not None else ""),
         )
+
+    @property
+    def wrong(self) -> str:
+        """What cannot be read of it."""
+        return self.trouble if self.unread is None else str(self.unread)
 
     @property
     def _since_s(self) -> Seconds:
@@ -144,13 +176,25 @@ class Records:
         """`slots`: the GPU indices that each node has."""
         self._books, self._folders, self._slots = books, folders, slots
         self._known: dict[JobId, Record] = {}
+        self._may: Mapping[JobId, Mapping[str, tuple[int, ...]]] = {}  #: of the unsure
 
     def scan(self) -> list[Record]:
         """Every job, by name. Raises OSError when the cluster's own folders cannot be read."""
         stamps = self._books.stamps()
         names = self._folders.jobs()
         self._known = {job: self._refreshed(job, self._known.get(job), stamps.get(job)) for job in names}
-        return [self._known[name] for name in sorted(self._known)]
+        return self._supposed([self._known[name] for name in sorted(self._known)])
+
+    def _supposed(self, records: list[Record]) -> list[Record]:
+        """With what the unsure may hold: all that nobody else was seen to hold since they are unsure."""
+        known = gpus_of(record.slots for record in records if not record.unsure)
+        may = {}
+        for record in records:
+            if record.unsure:
+                before = self._may.get(record.id, self._slots)
+                may[record.id] = _without(before, known)
+        self._may = may
+        return [replace(record, may=may.get(record.id, EMPTY)) for record in records] if may else records
 
     def one(self, job: JobId) -> Record | None:
         """One job, read now; None where there is no such folder. One that cannot be looked into is one."""
@@ -166,6 +210,8 @@ class Records:
     def _refreshed(self, job: JobId, known: Record | None, stamp: tuple[int, int] | None) -> Record:
         if known is None or not known.settled or stamp is None or known.stamp != stamp:
             known = self._read(job, known, stamp)
+        if known.unread is not None and self._books.lives(job):
+            return self._told(replace(known, lives=True))
         if known.final:
             return replace(known, lives=False)
         assert known.book is not None
@@ -182,12 +228,13 @@ class Records:
 
     def _read(self, job: JobId, known: Record | None, stamp: tuple[int, int] | None) -> Record:
         begun_ns = time.time_ns()
-        book, kept, trouble = self._book(job)
+        book, kept, odd = self._book(job)
         found = Record(
             id=job,
             folder=self._folders.path_of(job),
             book=book,
-            trouble=trouble,
+            unread=odd if isinstance(odd, Unreadable) else None,
+            trouble="" if odd is None else str(odd),
             stamp=stamp or (0, 0),
             settled=kept and stamp is not None and begun_ns - stamp[0] > _TICK_NS,
             kept=kept,
@@ -211,7 +258,7 @@ class Records:
         said, trouble = record.said, ""
         try:
             found = self._folders.account(record.id)
-            if found is not None and found.epoch == record.epoch:
+            if found is not None and record.epoch in (0, found.epoch):  # 0: its book does not tell
                 said = found
         except FileNotFoundError as error:
             trouble = f"{error.filename} is missing"
@@ -219,14 +266,27 @@ class Records:
             trouble = str(odd)
         return replace(record, said=said, trouble=trouble)
 
-    def _book(self, job: JobId) -> tuple[Book | None, bool, str]:
+    def _book(self, job: JobId) -> tuple[Book | None, bool, Exception | None]:
         """(its book, whether it is written, what is wrong)."""
         try:
             book = self._books.read(job)
-            return (book, True, "") if book is not None else (self.older(job), False, "")
+            return (book, True, None) if book is not None else (self.older(job), False, None)
         except (Unbelievable, FileNotFoundError) as odd:
-            return None, True, str(odd)
+            return None, True, odd
 
     def older(self, job: JobId) -> Book:
         """Made of what a version before left in its folder. Raises Unbelievable, OSError."""
         return self._folders.older_book(job, self._slots)
+
+
+def gpus_of(held: Iterable[Mapping[str, Iterable[int]]]) -> dict[str, set[int]]:
+    """Together, by node."""
+    found: dict[str, set[int]] = {}
+    for slots in held:
+        for node, indices in slots.items():
+            found.setdefault(node, set()).update(indices)
+    return found
+
+
+def _without(slots: Mapping[str, tuple[int, ...]], taken: Mapping[str, Collection[int]]) -> dict[str, tuple[int, ...]]:
+    return {node: tuple(i for i in held if i not in taken.get(node, ())) for node, held in slots.items()}

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from horae.journal import Event, events
 from horae.journal.events import Verb
-from horae.journal.form import Draft, read
+from horae.journal.form import ODD, Draft, read
 from horae.port import JobState
 
 E = TypeVar("E", bound=Draft)
@@ -31,7 +31,7 @@ def sentence(event: Event) -> str:
     make = _SENTENCES.get(event.kind)
     try:
         told = None if make is None else make(read(event))
-    except (LookupError, TypeError, ValueError):  # of a row that is damaged, or far older than this reader
+    except ODD:  # of a row that is damaged, or far older than this reader
         told = None
     return told if told is not None else ", ".join(f"{k} {v}" for k, v in event.data.items())
 

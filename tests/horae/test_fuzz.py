@@ -17,7 +17,8 @@ from horae.api import words as api_words
 from horae.api.verbs import VERBS
 from horae.journal import Journal, events
 from horae.journal.form import numbered
-from horae.journal.store import FILE, rebuilt
+from horae.journal.reading import FILE
+from horae.journal.store import rebuilt
 from horae.local import options as local_options
 from horae.spec import JobSpec
 from horae.sweeps import sweep, variable

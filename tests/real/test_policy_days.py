@@ -19,7 +19,8 @@ import pytest
 
 from horae.api.client import Client
 from horae.journal import JobRecord, Journal
-from horae.journal.store import FILE, rebuilt
+from horae.journal.reading import FILE
+from horae.journal.store import rebuilt
 from horae.port import JobState
 from horae.sweeps import sweep as sweeps
 from policy.text.textform import load, to_yaml

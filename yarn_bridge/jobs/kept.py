@@ -12,16 +12,22 @@ in `jobs/` after that is nobody's job.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from horae import spec_json
-from horae.port import JobId
+from horae.port import FixConfiguration, JobId
 from horae.spec import JobSpec
 from yarn_bridge.clients.errors import Exists
 from yarn_bridge.clients.hdfs import Hdfs
-from yarn_bridge.jobs.record import Record, decode_kept, encode_kept
+from yarn_bridge.jobs.record import Record, TooNew, decode_kept, encode_kept
 
+T = TypeVar("T")
 RECORDS, SPECS = "records", "specs"
+
+
+class Unreadable(FixConfiguration):
+    """What is kept of a job was damaged, or written by a newer Horae: never taken for no job."""
 
 
 class Kept:
@@ -51,14 +57,22 @@ class Kept:
         self._there = True
 
     def record(self, job: JobId) -> Record | None:
-        """Raises ValueError for what this module did not write."""
-        data = self._hdfs.document(f"{self.path}/{RECORDS}/{job}")
-        return None if data is None else decode_kept(data)
+        """Raises Unreadable."""
+        return self._read(f"{self.path}/{RECORDS}/{job}", decode_kept)
 
     def spec(self, job: JobId) -> JobSpec | None:
-        """Raises ValueError for what this module did not write."""
-        data = self._hdfs.document(f"{self.path}/{SPECS}/{job}")
-        return None if data is None else spec_json.decode(data)
+        """Raises Unreadable."""
+        return self._read(f"{self.path}/{SPECS}/{job}", spec_json.decode)
+
+    def _read(self, path: str, decode: Callable[[bytes], T]) -> T | None:
+        data = self._hdfs.document(path)
+        try:
+            return None if data is None else decode(data)
+        except TooNew as error:
+            raise Unreadable(f"{path} {error}", "run the newer Horae") from None
+        except ValueError as error:
+            remedy = "put back a copy of it; until then its job is left as it is"
+            raise Unreadable(f"{path} cannot be read: {error}", remedy) from None
 
     def jobs(self) -> list[JobId]:
         """All that were ever handed in."""

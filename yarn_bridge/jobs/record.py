@@ -36,6 +36,12 @@ CLAIM = "claim"
 GATE, SPEC, LAUNCH = "gate", "spec", "launch.sh"
 #: what YARN is told of each application that the bridge kills, and says of it afterwards
 ENDED_BY_US = "ended by Horae"
+#: Of a record: whatever changes in it raises this, and older bridges refuse it in words. Records without are of form 1.
+FORM = 1
+
+
+class TooNew(ValueError):
+    """It is whole, and not for us."""
 
 
 class Phase(StrEnum):
@@ -148,13 +154,18 @@ def encode(record: Record) -> bytes:
 
 def encode_kept(record: Record) -> bytes:
     """The record, for where only the bridge writes."""
-    return json.dumps(asdict(record), sort_keys=True).encode() + b"\n"
+    value = {"form": FORM, **asdict(record)}
+    return json.dumps(value, sort_keys=True).encode() + b"\n"
 
 
 def decode_kept(data: bytes) -> Record:
     """Raises ValueError for anything that `encode_kept` did not write."""
     try:
-        return record_of(json.loads(data))
+        value = json.loads(data)
+        form = value.get("form", 1) if isinstance(value, dict) else None
+        if isinstance(form, int) and form > FORM:
+            raise TooNew(f"was written by a newer Horae (form {form}; this one knows {FORM})")
+        return record_of(value)
     except RecursionError:
         raise ValueError("not a record: it is nested too deeply") from None
 

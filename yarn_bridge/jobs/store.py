@@ -17,7 +17,7 @@ from yarn_bridge.clients.records import Withheld
 from yarn_bridge.clients.services import definition_path
 from yarn_bridge.clients.stamps import Stamps
 from yarn_bridge.jobs import ground
-from yarn_bridge.jobs.kept import Kept
+from yarn_bridge.jobs.kept import Kept, Unreadable
 from yarn_bridge.jobs.record import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode, gate_document
 from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.jobs.state_machine import Ack
@@ -213,16 +213,13 @@ class JobFiles:
                 self._hdfs.delete(staging)
 
     def read(self, job: JobId, entry: Status) -> Seen | str:
-        """The job, or what is wrong with it."""
+        """The job, or what is wrong with it. Raises Unreadable."""
         self._trust()
         folder = self.folder(job)
         if not self._kept.there():
             return self._as_before(job, entry)
-        try:
-            record = self._kept.record(job)
-            spec = self._kept.spec(job)
-        except ValueError as error:
-            return f"{folder}: {error}"
+        record = self._kept.record(job)
+        spec = self._kept.spec(job)
         if record is None or spec is None:
             return f"{folder} was not handed in to Horae, whatever it says ({entry.owner} made it): it is refused"
         if against := foreign(record, entry):
@@ -250,17 +247,18 @@ class JobFiles:
         jobs = self.services_of(self._kept.jobs()) if services else {}
         found: dict[str, str] = {}
         for name in services & jobs.keys():
-            with suppress(ValueError):  # no record of ours: nobody's
+            with suppress(Unreadable):  # no record of ours: nobody's
                 record = self._kept.record(jobs[name])
                 found |= {} if record is None else {name: record.owner}
         return found
 
     def record(self, job: JobId) -> Record | None:
-        """As HDFS has it now."""
+        """As HDFS has it now. Raises Unreadable."""
         return self._kept.record(job)
 
     def reread(self, seen: Seen) -> None:
-        """The record as HDFS has it now; of one whose writing broke off, whether its gate has followed."""
+        """The record as HDFS has it now; of one whose writing broke off, whether its gate has followed. Raises
+        Unreadable."""
         found = self._kept.record(seen.record.job)
         if found is not None:
             seen.record = found

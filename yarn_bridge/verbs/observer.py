@@ -20,6 +20,7 @@ from yarn_bridge.clients.records import App, NodeReport
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
 from yarn_bridge.jobs.grants import check_grant
+from yarn_bridge.jobs.kept import Unreadable
 from yarn_bridge.jobs.masters import Beginner, MasterRoom
 from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
@@ -115,7 +116,8 @@ class Observer:
         self.limits = QueueLimits(options, manager)
         self.masters = MasterRoom()
         self.offers = Offers(options, self.limits, self.lessons, self.masters, clock)
-        self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
+        self._bad: dict[str, tuple[float, str]] = {}  #: folders that are no jobs of ours: (stamp, why)
+        self._unread: dict[JobId, Unreadable] = {}  #: jobs of ours of which what we keep cannot be read
         self._rollcall = RollCall()
         self._apps: tuple[float, list[App]] = (float("-inf"), [])  #: when, and what was listed
         self._told: tuple[float, set[str], list[NodeReport]] = (float("-inf"), set(), [])  #: when, applications, nodes
@@ -191,6 +193,7 @@ class Observer:
             tenants=self.limits.tenants(),
             quotas=(*begin, *own),
             caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
+            unread=tuple(odd.text for odd in self._unread.values()),
         )
 
     def _elsewhere(self, mine: Sequence[Seen]) -> list[str]:
@@ -225,7 +228,7 @@ class Observer:
 
     def names(self) -> list[JobId]:
         """Of all jobs that have a folder, readable or not."""
-        return [*self.jobs, *self._bad]
+        return [*self.jobs, *self._bad, *self._unread]
 
     def _find_due(self, apps: Mapping[tuple[str, str, str], App]) -> list[str]:
         """What each job needs next; complaints. Those of which a daemon said nothing come last, and one that says
@@ -274,6 +277,8 @@ class Observer:
     def known(self, job: JobId) -> Seen:
         """The job as last read, or found now. Raises Gone when there is none."""
         self.find([job])
+        if job in self._unread:
+            raise self._unread[job]
         if job not in self.jobs:
             raise Gone(f"there is no job {job} in {self._files.jobs}")
         if why := self.jobs[job].refused:
@@ -410,20 +415,17 @@ class Observer:
         if stamp != self._claim[0]:
             self._claim = (stamp, self._files.claim() if claim else None)
         jobs: dict[JobId, Seen] = {}
+        self._unread = {}
         for name, entry in entries.items():
             if name.startswith(".") or not entry.folder:
                 continue
-            seen = self.jobs.get(name)
+            try:
+                seen = self._read(name, entry, alone)
+            except Unreadable as odd:
+                self._unread[name] = odd
+                continue
             if seen is None:
-                if self._bad.get(name, (-1.0, ""))[0] == entry.modified_s:
-                    continue
-                found = self._files.read(name, entry)
-                if isinstance(found, str):
-                    self._bad[name] = (entry.modified_s, found)
-                    continue
-                seen = found
-            elif seen.doubtful or (not alone and _may_be_another(seen, entry)):
-                self._files.reread(seen)
+                continue
             if seen.stamp != entry.modified_s:
                 seen.stamp = entry.modified_s
                 seen.unread = True
@@ -433,6 +435,21 @@ class Observer:
         self.jobs = jobs
         refused = [seen.refused for seen in jobs.values() if seen.refused]
         return refused + [why for name, (_, why) in self._bad.items() if name in entries]
+
+    def _read(self, job: JobId, entry: Status, alone: bool) -> Seen | None:
+        """As it stands in HDFS, as far as that may have changed; None for what is no job of ours. Raises Unreadable."""
+        seen = self.jobs.get(job)
+        if seen is not None:
+            if seen.doubtful or (not alone and _may_be_another(seen, entry)):
+                self._files.reread(seen)
+            return seen
+        if self._bad.get(job, (-1.0, ""))[0] == entry.modified_s:
+            return None
+        found = self._files.read(job, entry)
+        if isinstance(found, Seen):
+            return found
+        self._bad[job] = (entry.modified_s, found)
+        return None
 
     def facts(self, seen: Seen, app: App | None) -> Facts:
         """What this job's next step depends on. Raises PortError, Unbelievable."""

@@ -5,7 +5,7 @@ Who may *do* what is decided in `horae/arbiter/requests/authority.py` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,12 +96,15 @@ def numbers(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[
     return {**data, "jobs": shown}
 
 
-def events(data: Iterable[Mapping[str, Any]], caller: Caller, site: AccessRules) -> list[dict[str, Any]]:
-    """Events; of other people's jobs, and of the cluster, what everybody may know."""
-    found = [event for event in data if not event.get("job") or seen(_owner(event), caller, site)]
-    if _apart(caller, site):
-        found = [left for event in found if (left := hidden.event(event)) is not None]
-    return [dict(event) if whole(_owner(event), caller, site) else public.event(event) for event in found]
+def events(data: Iterable[Mapping[str, Any]], caller: Caller, site: AccessRules) -> Iterator[dict[str, Any]]:
+    """Events, as they are read; of other people's jobs, and of the cluster, what everybody may know."""
+    apart = _apart(caller, site)
+    for event in data:
+        if event.get("job") and not seen(_owner(event), caller, site):
+            continue
+        left = hidden.event(event) if apart else event
+        if left is not None:
+            yield dict(left) if whole(_owner(left), caller, site) else public.event(left)
 
 
 def _apart(caller: Caller, site: AccessRules) -> bool:

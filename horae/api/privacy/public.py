@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from horae import job_number
+from horae.journal.form import ODD
 from horae.views.rows import UNDECIDED
 from horae.views.sentences import gpus
 
@@ -100,6 +101,7 @@ ALERTS = {
     "journal": "the journal could not be written",
     "disk": "the arbiter's disk is nearly full: what runs goes on, what needs room waits",
     "cluster": "the cluster cannot be read",
+    "unread": "what is kept of a job cannot be read: it is left as it is",
     "policy": "the policy did not decide",
     "bug": "the arbiter failed",
     "budget": "a tenant's budget of GPU time is used up",
@@ -198,8 +200,12 @@ def _since(data: Data) -> dict[str, Any]:
 
 def event(data: Data) -> dict[str, Any]:
     """An event without its data, and with a sentence made of what is public of it."""
-    make = EVENTS.get(str(data.get("kind")))
-    return {**only(data, EVENT), "text": make(data.get("data", {})) if make is not None else str(data.get("kind", ""))}
+    kind = str(data.get("kind", ""))
+    try:
+        text = EVENTS[kind](data.get("data", {}))
+    except ODD:  # of a row that is damaged, or of a kind that is not named here
+        text = kind
+    return {**only(data, EVENT), "text": text}
 
 
 def _seen(data: Data) -> str:

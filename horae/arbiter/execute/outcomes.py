@@ -22,6 +22,10 @@ LONGEST_RETRY_S = 300.0
 LONGEST_FOLLOW_UP_S = 5.0
 #: A start that the cluster refuses for good this often in a row is not tried again until somebody says so.
 REFUSALS = 3
+#: By which the alerts about calls go.
+CALLS = frozenset(
+    [*(verb.value for verb in Verb), *(op.__name__.lower() for op in (Beat, Claim, ReleaseRest, SetOrder, SetReason))]
+)
 
 
 @dataclass(slots=True)
@@ -61,14 +65,17 @@ def outcomes(ledger: Ledger, done: Iterable[Done], retries: Retries, rounds: Rou
         if isinstance(each.op, Do):
             drafts += _of_action(ledger, each, each.op, retries, rounds, now_s)
         elif isinstance(each.op, Claim | SetOrder) or (
-            isinstance(each.op, Beat | SetReason | ReleaseRest) and isinstance(each.error, FixConfiguration)
+            isinstance(each.op, Beat | SetReason | ReleaseRest) and not isinstance(each.error, TryLater | Never)
         ):
             drafts += _notice_operator(ledger, type(each.op).__name__.lower(), each.error, retries, now_s)
     return drafts
 
 
 def over(ledger: Ledger, retries: Retries, now_s: Seconds) -> list[Draft]:
-    """Alerts about calls that were not met again for so long that nobody can say whether they would still fail."""
+    """Alerts about calls that were not met again for so long that nobody can say whether they would still fail; of
+    those that the arbiter before told of, the time begins with ours."""
+    for what in ledger.alerts.keys() & CALLS:
+        retries.alerted_s.setdefault(what, now_s)
     long_ago = [what for what, at_s in retries.alerted_s.items() if now_s - at_s > 2 * LONGEST_RETRY_S]
     for what in long_ago:
         del retries.alerted_s[what]

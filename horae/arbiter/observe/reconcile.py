@@ -21,6 +21,8 @@ from policy.model import GpuRange, Gpus, GpuType, NodeName, Seconds
 CHECKPOINT_EVENT_S = 60.0
 #: A time limit that moved by less is the same: clusters keep limits in minutes, and count from another moment.
 LIMIT_EVENT_S = 60.0
+#: The alert about files of the cluster's own, and so many of them are named.
+UNREAD, MOST_UNREAD = "unread", 3
 
 
 @dataclass(slots=True)
@@ -63,7 +65,21 @@ def notice(
             drafts += _compare(record, job, observation, config, types, now_s)
         last.seen[job.id] = job
     drafts += _missing(ledger, shown, last, config, now_s)
-    return drafts
+    return drafts + _unread(ledger, observation)
+
+
+def _unread(ledger: Ledger, observation: Observation) -> list[Draft]:
+    """An alert while files of the cluster's own cannot be read."""
+    told = ledger.alerts.get(UNREAD)
+    found = list(observation.unread)
+    if not found:
+        return [] if told is None else [events.Cleared(UNREAD)]
+    if len(found) > MOST_UNREAD:
+        found[MOST_UNREAD:] = [f"and {len(found) - MOST_UNREAD} more"]
+    text = "; ".join(found)
+    if told is not None and told.text == text:
+        return []
+    return [events.Alerted(UNREAD, text)]
 
 
 def _outdated(record: JobRecord, job: ObservedJob, last: LastSeen, config: Config, now_s: Seconds) -> bool:

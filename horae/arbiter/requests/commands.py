@@ -105,11 +105,13 @@ class Commands:
         if not record.live or held_by_people(record):
             return
         if record.state.holds and not movable(record):
+            trouble = record.checkpoint_trouble
             raise BadInput(
-                f"job {job_number(job)} runs and cannot be stopped and resumed",
+                f"job {job_number(job)} runs and cannot be stopped and resumed"
+                + (f": its checkpoints cannot be written: {trouble}" if trouble else ""),
                 field="job",
                 value=job,
-                remedy="cancel it, or let it run",
+                remedy=f"{'mend that, ' if trouble else ''}cancel it, or let it run",
             )
         self._pool_must_act(record)
         self._core.write([events.JobHeld(job, caller.user, why)], durable=True)

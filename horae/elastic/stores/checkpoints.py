@@ -22,6 +22,7 @@ from .store import Store, sizes_of
 
 MANIFEST = "horae.json"
 _FORMAT = 1
+_TOO_NEW = "%s: %s is of a newer form (%d; this SDK reads %d): train with the newer horae.elastic, or move it away"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _NAME = re.compile(r"step-(\d{12})\.epoch-(\d{8})$")
 
@@ -40,6 +41,16 @@ class Mark(NamedTuple):
 
 class Damaged(Exception):
     """A checkpoint that is not complete; the text says what is wrong with it."""
+
+
+class NewerForm(Damaged):
+    """A checkpoint that is whole, of a form that a newer SDK writes: nobody begins without it, or throws it away.
+
+    In every form the manifest has `check`, `format` and `time_s` as they are here."""
+
+    def __init__(self, text: str, time_s: float) -> None:
+        super().__init__(text)
+        self.time_s = time_s
 
 
 def name_of(step: int, epoch: int) -> str:
@@ -68,22 +79,38 @@ def manifest(store: Store, name: str) -> Dict[str, Any]:
         try:
             value = json.loads(data.decode())
             claimed = value.pop("check")
-            files = {str(path): (int(each["size"]), str(each["blake2b"])) for path, each in value["files"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise Damaged("%s: %s cannot be read" % (name, MANIFEST)) from None
         if claimed != _check(value):
             raise Damaged("%s: %s does not match its own checksum" % (name, MANIFEST))
-        if value.get("format") != _FORMAT:
-            raise Damaged("%s: format %r, this SDK reads %d" % (name, value.get("format"), _FORMAT))
+        form = value.get("format")
+        if isinstance(form, int) and form > _FORMAT:
+            raise NewerForm(_TOO_NEW % (name, MANIFEST, form, _FORMAT), _seconds(value.get("time_s")))
+        files = _files(name, value)
         sizes = store.sizes(name)
     except OSError as error:
         raise Damaged("%s: %s" % (name, error)) from None
-    for path, (size, _sum) in files.items():
+    for path, size in files.items():
         if path not in sizes:
             raise Damaged("%s: %s is missing" % (name, path))
         if sizes[path] != size:
             raise Damaged("%s: %s has %d bytes, not %d" % (name, path, sizes[path], size))
     return dict(value)
+
+
+def _files(name: str, value: Dict[str, Any]) -> Dict[str, int]:
+    """Size of each. Raises Damaged."""
+    form = value.get("format")
+    if form != _FORMAT:
+        raise Damaged("%s: format %r, this SDK reads %d" % (name, form, _FORMAT))
+    try:
+        return {str(path): int(each["size"]) for path, each in value["files"].items() if each["blake2b"]}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Damaged("%s: %s cannot be read" % (name, MANIFEST)) from None
+
+
+def _seconds(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def newest_mark(store: Store) -> Optional[Tuple[Mark, float]]:
@@ -96,7 +123,9 @@ def newest_mark(store: Store) -> Optional[Tuple[Mark, float]]:
             return None
         for mark in listed:
             try:
-                return mark, float(manifest(store, mark.name).get("time_s", 0.0))
+                return mark, _seconds(manifest(store, mark.name).get("time_s"))
+            except NewerForm as newer:
+                return mark, newer.time_s
             except Damaged:
                 continue
 
@@ -145,10 +174,14 @@ def _written(folder: str, paths: Iterable[str]) -> Optional[Dict[str, Any]]:
 
 
 def readable(store: Store, say: Callable[[str], None]) -> Iterator[Tuple[Mark, Dict[str, Any], str]]:
-    """(mark, manifest, local folder) of what looks complete, newest first; `say` hears of each one passed over."""
+    """(mark, manifest, local folder) of what looks complete, newest first; `say` hears of each one passed over.
+
+    Raises NewerForm."""
     for mark in marks(store):
         try:
             yield mark, manifest(store, mark.name), store.fetch(mark.name)
+        except NewerForm:
+            raise
         except (Damaged, OSError) as damage:
             say("checkpoint passed over: %s" % damage)
 
@@ -180,9 +213,11 @@ def write(
         try:
             manifest(store, name)
             return Mark(epoch, step, name)
+        except NewerForm:
+            return Mark(epoch, step, name)
         except Damaged:
             store.delete(name)
-    folder = store.begin(name)
+    folder = _begun(store, name)
     try:
         fill(folder)
         value = dict(account, format=_FORMAT, step=step, epoch=epoch, time_s=time.time())
@@ -210,6 +245,16 @@ def write(
     return Mark(epoch, step, name)
 
 
+def _begun(store: Store, name: str) -> str:
+    """Raises OSError, which names the store: the folder made in it is another at each try."""
+    try:
+        return store.begin(name)
+    except OSError as error:
+        if error.filename is not None:
+            error.filename = store.url
+        raise
+
+
 def prune(store: Store, keep: int) -> List[str]:
     """Delete what is older than the newest `keep` checkpoints that look complete (at least one); returns what went."""
     doomed = []
@@ -220,6 +265,8 @@ def prune(store: Store, keep: int) -> List[str]:
             continue
         try:
             manifest(store, mark.name)
+            kept += 1
+        except NewerForm:
             kept += 1
         except Damaged:
             continue

@@ -43,7 +43,7 @@ class _Arbiter:
     def unhold(self, job: str, *_: object) -> None:
         self.asked.append(job)
 
-    def history(self, job: str, **_: object) -> list[object]:
+    def history_lots(self, job: str, **_: object) -> list[object]:
         self.asked.append(job)
         return []
 

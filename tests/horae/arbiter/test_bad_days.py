@@ -11,7 +11,8 @@ import pytest
 
 from horae.arbiter.core import Stage
 from horae.arbiter.execute.executor import Do, Done
-from horae.arbiter.execute.outcomes import REFUSALS, Retries, outcomes
+from horae.arbiter.execute.outcomes import LONGEST_RETRY_S, REFUSALS, Retries, outcomes
+from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.fake import Delay, Drop, FakePort, LoseReply, Raise, World
 from horae.fake.world import FakeJob
 from horae.journal import Kind, events
@@ -19,7 +20,7 @@ from horae.journal.events import HORAE, Verb
 from horae.port import Blocked, BlockKind, FixConfiguration, JobState, Never, Observation, TryLater
 from horae.views.explain import explain
 from policy.decide import decide
-from policy.model import Allocation, Decision, Health, Node, Snapshot
+from policy.model import Allocation, BadInput, Decision, Health, Node, Snapshot
 from tests.horae.arbiter.site import ANN, BEN, NODES, Site, Time, answer, equal_shares, spec
 
 # --- the cluster ------------------------------------------------------------------------------------------
@@ -520,3 +521,40 @@ def test_who_is_overtaken_before_the_claim_comes_through_trusts_the_journal_no_m
     assert "another arbiter" in recovered.data["why"]
     assert site.world.claim == site.core.token
     assert (site.job(ours).hold_by, site.job(theirs).hold_by) == (HORAE, "ann")
+
+
+def test_an_alert_about_a_call_goes_when_the_call_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(tmp_path)
+    site.run(5.0)
+
+    def refuses() -> None:
+        raise FixConfiguration("the disk is read-only", "mend it")
+
+    monkeypatch.setattr(site.fake, "heartbeat", refuses)
+    site.run(60.0)
+    assert site.core.ledger.alerts["beat"].text == "the disk is read-only (mend it)"
+    monkeypatch.undo()
+    site.run(60.0)
+    assert site.core.ledger.alerts == {}
+
+
+def test_an_alert_of_the_arbiter_before_about_a_call_that_is_not_made_again_goes_in_time(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.run(5.0)
+    site.journal.append([events.Alerted("checkpoint_and_stop", "the disk is read-only"), events.Alerted("x", "stays")])
+    site.reopen()
+    site.run(60.0)
+    assert set(site.core.ledger.alerts) == {"checkpoint_and_stop", "x"}
+    site.run(3 * LONGEST_RETRY_S, step_s=2.0)
+    assert set(site.core.ledger.alerts) == {"x"}
+
+
+def test_who_holds_a_job_that_cannot_write_checkpoints_is_told_why_it_runs_on(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (job,) = site.commands.submit([spec("a", (1, 2), steps=100_000)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.world.jobs[job].says = f"{CHECKPOINTS_FAIL}Read-only file system: '/ck'"
+    site.run(20.0)
+    assert site.job(job).state is JobState.RUNNING
+    with pytest.raises(BadInput, match="its checkpoints cannot be written: Read-only file system: '/ck'"):
+        site.commands.hold(job, ANN)

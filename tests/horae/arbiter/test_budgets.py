@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from horae.arbiter.observe.budgets import bounds_of, over_text
 from horae.config import Period
 from horae.journal import Kind
+from horae.journal.reading import FILE
 from horae.journal.spending import DAY_S, by_day, charge, since
-from horae.journal.store import FILE, rebuilt
+from horae.journal.store import rebuilt
 from horae.port import JobState
 from horae.views.watch import explained
 from policy.decide import decide

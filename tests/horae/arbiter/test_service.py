@@ -16,7 +16,7 @@ from horae.arbiter.decide.policy_runner import Inline
 from horae.arbiter.observe.recovery import NUMBERS_SKIPPED
 from horae.arbiter.requests.authority import NotAllowed
 from horae.arbiter.requests.commands import NoSuchJob
-from horae.arbiter.service import Arbiter
+from horae.arbiter.service import Arbiter, Bug
 from horae.fake import FakePort, Program, World
 from horae.journal import AlreadyRunning
 from horae.port import Observation, TryLater
@@ -259,3 +259,25 @@ def unseen(monkeypatch: pytest.MonkeyPatch, error: Exception) -> threading.Event
 
 def alerts(arbiter: Arbiter) -> set[str]:
     return arbiter.view(lambda core: set(core.ledger.alerts))
+
+
+def test_what_no_record_can_be_kept_of_costs_a_round_and_not_the_arbiter(
+    arbiter: Arbiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what failed nor that it did: without its core's thread it would only seem to live."""
+    failed = threading.Event()
+    first = arbiter.submit(spec("first", steps=20), ANN)
+    eventually(lambda: watch.job(arbiter, first).state == "completed")
+
+    def fails(*_: object, **__: object) -> None:
+        failed.set()
+        raise OSError("Read-only file system")
+
+    monkeypatch.setattr(arbiter._journal, "append", fails)
+    with pytest.raises(Bug):
+        arbiter.submit(spec("lost"), ANN)
+    assert failed.wait(60)
+    assert arbiter.view(lambda core: core.stage) is not None
+    monkeypatch.undo()
+    job = arbiter.submit(spec("train", 2, steps=20), ANN)
+    eventually(lambda: watch.job(arbiter, job).state == "completed")

@@ -12,7 +12,8 @@ from horae.arbiter.observe.unused import UNUSED
 from horae.config import Mode, parse
 from horae.fake.faults import Raise
 from horae.journal import Kind
-from horae.journal.store import FILE, rebuilt
+from horae.journal.reading import FILE
+from horae.journal.store import rebuilt
 from horae.port import JobState, Observation, TryLater
 from horae.views.watch import explained
 from policy.decide import decide

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from horae.elastic.stores import checkpoints
-from horae.elastic.stores.checkpoints import Damaged, Mark, Superseded
+from horae.elastic.stores.checkpoints import Damaged, Mark, NewerForm, Superseded
 from horae.elastic.stores.store import FolderStore, open_store, register_store
 
 
@@ -44,6 +45,51 @@ def test_what_is_written_is_read_back(store: FolderStore) -> None:
     checkpoints.verify_files(folder, account)
     assert (Path(folder) / "model").read_text() == "weights"
     assert set(account["files"]) == {"model", "shards/0"}
+
+
+def as_newer_sdk(store: FolderStore, mark: Mark) -> Path:
+    """As one writes it that calls the sums of its files something else."""
+    path = Path(store.path) / mark.name / checkpoints.MANIFEST
+    value = {name: each for name, each in json.loads(path.read_text()).items() if name not in ("check", "files")}
+    value.update(format=2, sums={"model": "..."})
+    path.write_text(json.dumps({**value, "check": checkpoints._check(value)}))
+    return path.parent
+
+
+def test_what_a_newer_sdk_wrote_is_neither_passed_over_nor_thrown_away(store: FolderStore) -> None:
+    """Else a job that is run with the older one again would begin anew, and lose what it had trained."""
+    write(store, 100)
+    newer = as_newer_sdk(store, write(store, 200))
+    said: list[str] = []
+    with pytest.raises(
+        NewerForm, match=r"horae\.json is of a newer form \(2; this SDK reads 1\): train with the newer"
+    ):
+        list(checkpoints.readable(store, said.append))
+    newest = checkpoints.newest_mark(store)
+    assert newest is not None and newest[0].step == 200 and newest[1] > 0, "it left with a checkpoint"
+    assert checkpoints.prune(store, 1) == ["step-000000000100.epoch-00000001"]
+    assert write(store, 200).name == newer.name
+    assert newer.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"check": 1}', "[" * 100_000, '{"check": "x", "files": 7}'])
+def test_a_manifest_that_is_none_is_passed_over(store: FolderStore, text: str) -> None:
+    write(store, 100)
+    broken = write(store, 200)
+    (Path(store.path) / broken.name / checkpoints.MANIFEST).write_text(text)
+    assert [mark.step for mark, _account, _folder in checkpoints.readable(store, lambda _: None)] == [100]
+    newest = checkpoints.newest_mark(store)
+    assert newest is not None and newest[0].step == 100
+
+
+@pytest.mark.parametrize("changes", [{"files": 7}, {"files": {"model": 1}}, {"format": "1"}, {"time_s": "now"}])
+def test_a_manifest_of_wrong_types_harms_nobody_who_looks(store: FolderStore, changes: dict[str, object]) -> None:
+    path = Path(store.path) / write(store, 100).name / checkpoints.MANIFEST
+    value = {**json.loads(path.read_text()), **changes}
+    del value["check"]
+    path.write_text(json.dumps({**value, "check": checkpoints._check(value)}))
+    newest = checkpoints.newest_mark(store)
+    assert (newest is None) is ("time_s" not in changes)
 
 
 def test_newest_is_by_epoch_then_step(store: FolderStore) -> None:
@@ -227,3 +273,21 @@ def test_urls_choose_the_store(tmp_path: Path) -> None:
         open_store("gopher://bucket/path")
     register_store("mem", lambda url: FolderStore(str(tmp_path / "mem")))
     assert isinstance(open_store("mem://x"), FolderStore)
+
+
+def test_a_folder_that_cannot_be_written_says_the_same_at_each_checkpoint(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each one is news of the job's, for the journal too."""
+
+    def read_only(path: str, *_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    write(store, 10)
+    monkeypatch.setattr("horae.elastic.stores.store.os.mkdir", read_only)
+    said = set()
+    for step in (20, 30):
+        with pytest.raises(OSError, match="Read-only file system") as raised:
+            write(store, step)
+        said.add(str(raised.value))
+    assert said == {f"[Errno {errno.EROFS}] Read-only file system: '{store.path}'"}

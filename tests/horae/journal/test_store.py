@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from horae.journal import AlreadyRunning, Clock, Journal, JournalStopped, Kind, events, schema
-from horae.journal.store import FILE, rebuilt
+from horae.journal.reading import FILE
+from horae.journal.store import rebuilt
 from horae.port import JobState
 from policy.model import BadInput
 from tests.horae.arbiter.site import Time
@@ -291,3 +293,36 @@ def test_a_file_that_cannot_grow_has_room_of_its_own(tmp_path: Path) -> None:
     made.compact(history_s=0.0, forget_after_s=0.0)
     assert made.room().own > room.size // 2, "what compaction frees goes back to the disk only beyond that"
     assert rebuilt(made.path) == made.ledger
+
+
+def test_a_disk_that_becomes_read_only_stops_the_journal_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an error of its file system: nothing of the file can be changed, and what it is can be read."""
+    journal = Journal(tmp_path)
+    journal.append([events.JobUnheld("1", "ann")], durable=True)
+    connect = journal._connect
+
+    def read_only() -> None:
+        journal._db = sqlite3.connect(f"file:{journal.path}?mode=ro", uri=True, isolation_level=None)
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(journal.path))
+
+    monkeypatch.setattr(journal, "_connect", read_only)
+    journal._db.execute("PRAGMA query_only = ON")
+    for _ in range(3):
+        with pytest.raises(JournalStopped, match="readonly database"):
+            journal.append([events.JobUnheld("2", "ann")], durable=True)
+    assert [event.job for event in journal.history()] == ["1"]
+    monkeypatch.undo()
+    journal._disconnect()
+    connect()
+    journal.append([events.JobUnheld("3", "ann")], durable=True)
+    assert [event.job for event in journal.history()] == ["1", "3"]
+    journal.close()
+
+
+def test_the_rights_of_a_file_that_has_them_are_not_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file system that is read-only that would fail."""
+    Journal(tmp_path).close()
+    monkeypatch.setattr(Path, "chmod", lambda *_: pytest.fail("set again"))
+    Journal(tmp_path).close()

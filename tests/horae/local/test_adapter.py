@@ -200,8 +200,8 @@ def test_a_book_that_is_damaged_is_noted_and_can_be_written_again(cluster: Clust
     fresh = LocalCluster(cluster.options)
     seen = fresh.observe()
     assert {job.id: job.state for job in seen.jobs}["good"] is JobState.RUNNING
-    assert any("books/bad.json is not JSON" in note for note in seen.notes)
-    with pytest.raises(Never, match=r"bad\.json"):
+    assert any("books/bad.json is not JSON" in note for note in seen.unread)
+    with pytest.raises(FixConfiguration, match=r"bad\.json"):
         fresh.start("bad", {"v100-2": 1}, 1)
     fresh.submit("bad", cluster.spec("bad"))  # submitted again, as after a power cut: it is whole again
     fresh.start("bad", {"v100-2": 1}, 1)
@@ -237,6 +237,41 @@ def test_a_full_disk_refuses_a_start_and_loses_nothing(cluster: Cluster, monkeyp
     assert cluster.job(job).state is JobState.QUEUED
     cluster.port.start(job, {"v100-1": 1}, 1)
     cluster.wait(job, JobState.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.ENOSPC, "free some space on the disk of .*state.*goes on by itself"),
+        (errno.EDQUOT, "raise the quota on the disk of .*state"),
+        (errno.EROFS, "mend the file system of .*state.*dmesg"),
+        (errno.EIO, "mend the file system of .*state.*dmesg"),
+        (errno.EACCES, "check the folder's owner and rights"),
+    ],
+)
+def test_what_a_disk_refuses_is_said_the_same_each_time_with_what_to_do(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, code: int, remedy: str
+) -> None:
+    """Else each try, once a second, is news for the journal."""
+    real = os.open
+
+    def refuses(path: Any, flags: int, *more: Any, **where: Any) -> int:
+        if flags & os.O_EXCL:
+            raise OSError(code, os.strerror(code), path)
+        return real(path, flags, *more, **where)
+
+    cluster.submit("j")
+    monkeypatch.setattr("os.open", refuses)
+    asked: list[Callable[[], None]] = [cluster.port.heartbeat]
+    if code not in (errno.EIO, errno.EACCES):  # of a folder these may be its owner's doing
+        asked.append(lambda: cluster.port.cancel("j"))
+    for ask in asked:
+        said = set()
+        for _ in range(3):
+            with pytest.raises(FixConfiguration, match=remedy) as raised:
+                ask()
+            said.add(raised.value.text)
+        assert len(said) == 1
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "", "x" * 300, "a\nb", "-x"])

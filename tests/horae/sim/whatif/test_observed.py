@@ -9,7 +9,7 @@ import pytest
 
 from horae.fake import Program
 from horae.journal import Journal
-from horae.journal.store import FILE
+from horae.journal.reading import FILE
 from horae.sim.whatif.answer import WhatIf, from_journal
 from policy.model import BadInput
 from tests.horae.arbiter.site import Site, spec
