@@ -49,6 +49,9 @@ from policy.themis.exchanges import MOST_EXCHANGES, caps, exchanged, granted, ha
 from policy.themis.offer import NodeClass, Offer, classes, offer
 from policy.themis.options import Options
 
+#: Of the time that the policy has.
+AUCTION_SHARE = 0.5
+
 
 @dataclass(slots=True)
 class Standing:
@@ -325,7 +328,7 @@ def _auction(this: Round, context: Context) -> None:
         this.offered,
         caps(this),
         seed=context.seed,
-        time_limit_s=DEFAULT_TIME_LIMIT_S if context.time_limit_s is None else context.time_limit_s,
+        time_limit_s=DEFAULT_TIME_LIMIT_S if context.time_limit_s is None else AUCTION_SHARE * context.time_limit_s,
         backend=Backend.HIGHS if context.solver is None else Backend(context.solver),
     )
     this.notes += this.outcome.notes

@@ -142,9 +142,11 @@ class _Market:
     knapsack: Knapsack | None = None
     below: float = field(default_factory=lambda: BELOW)
     misses: int = 0  #: choices that the simple order did not place
+    began_s: Seconds = field(default_factory=time.perf_counter)
     spent: Seconds = 0.0
     solves: int = 0
     late: bool = False
+    raises: list[tuple[float, Bid, Row]] | None = None  #: other rows of the winners' and others' tables, best first
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> Outcome:
@@ -192,6 +194,10 @@ class _Market:
             tuple(self.notes),
             self.late,
         )
+
+    def _left(self) -> Seconds:
+        """Of the time limit; what is done between the programs counts too."""
+        return max(self.time_limit_s - (time.perf_counter() - self.began_s), 0.0)
 
     def gain(self, bid: Bid, row: Row) -> float:
         return bid.weight * (self.log_null[bid.app] - log(row.rho))
@@ -260,6 +266,9 @@ class _Market:
         `below` less than the knapsack's can contain; an optimum of that which is worth as much is one of all rows.
         """
         best = sum(self.gain(b, b.rows[0]) for b in self.bids)
+        if without is not None and not self._left():
+            self.late = True
+            return self._known(NOTHING, without, known, best if self.knapsack is None else self.knapsack.most(without))
         if self.knapsack is None:
             return self._known(self._solve(without, known), without, known, best)
         answer, choice, short = self._simply(self.knapsack, without)
@@ -334,18 +343,25 @@ class _Market:
         if without is None or without not in known:
             return others
         won, need = known[without], {b.app: b.need for b in self.bids}[without]
-        most, better = 0.0, others
+        if self.raises is None:
+            self.raises = self._raises(known)
+        for _, bid, row in self.raises:
+            if bid.app != without and bid.need == need and met_by(row, won):
+                better = {**others, bid.app: row}
+                return better if self._within_caps(better) else others
+        return others
+
+    def _raises(self, known: Mapping[str, Row]) -> list[tuple[float, Bid, Row]]:
+        """Rows that are worth more to their bidders than what they have in the known answer, the largest gain first."""
+        found = []
         for bid in self.bids:
-            now = self.gain(bid, others[bid.app]) if bid.app in others else 0.0
-            for row in bid.rows if bid.need == need else ():
-                gain = self.gain(bid, row) - now
-                if gain > most and met_by(row, won) and bid.app != without:
-                    most, better = gain, {**others, bid.app: row}
-        return better if self._within_caps(better) else others
+            now = self.gain(bid, known[bid.app]) if bid.app in known else 0.0
+            found += [(gain, bid, row) for row in bid.rows if (gain := self.gain(bid, row) - now) > 0]
+        return sorted(found, key=lambda each: -each[0])
 
     def _core(self, bids: Sequence[Bid]) -> Answer:
         """The program's optimum over these rows."""
-        left = max(self.time_limit_s - self.spent, 0.05)
+        left = max(self._left(), 0.05)
         core = _Market(
             bids,
             self.classes,
@@ -375,7 +391,7 @@ class _Market:
         fixed = [v for (app, _), v in self.x.items() if app == without]
         for v in fixed:
             self.program.set_bounds(v, 0, 0)
-        left = max(self.time_limit_s - self.spent, 0.05)
+        left = max(self._left(), 0.05)
         result = self.program.solve(
             backend=self.backend,
             time_limit_s=left / 2 if without is None else left,

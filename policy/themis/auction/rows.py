@@ -4,7 +4,8 @@ The paper enumerates "all possible subsets". A row here asks for `times` chunks 
 node of a set of node classes: what a bundle is worth depends on nothing finer.
 
 - *One job*: every GPU count at every span (one node, one rack, anywhere), on every GPU type it can be held back by.
-  That is exact: a job's rate depends on the count, the span and the slowest type only.
+  That is exact: a job's rate depends on the count, the span and the slowest type only. Of a job that could have more
+  than `ONE_BY_ONE` counts the larger ones grow by a share.
 - *Several jobs*: every vector of chunks over the classes, where there are at most `bound` of them: exact. Beyond it,
   the bundles of equal chunks (of every power of two and every offered node size; in one rack or anywhere), each
   valued by the app's own schedule: a bid that says less than the app could, never more. Their counts grow by an
@@ -30,6 +31,8 @@ from policy.themis.auction.valuation import Valuation
 from policy.themis.offer import NodeClass, Offer
 from policy.themis.shapes import Chunk, canonical, steps
 
+#: So many counts of GPUs of one job are all bid for.
+ONE_BY_ONE = 128
 Rho = Callable[[Sequence[Chunk]], float]  #: of one job's gang
 
 
@@ -109,6 +112,7 @@ class Rows:
         offered_gpus = sum(c.free * len(c.nodes) for c in node_classes)
         self._extra = offered_gpus if valuation.most is None else max(min(valuation.most - held, offered_gpus), 0)
         self._thrift = valuation.gangs.thrift
+        self._domains: dict[tuple[frozenset[GpuType], tuple[str, ...]], tuple[tuple[int, ...], Gpus, bool]] = {}
         self.exact = True
 
     def all(self, null_rho: float) -> tuple[Row, ...]:
@@ -141,9 +145,7 @@ class Rows:
         base_racks = {c.rack for c in self._base}
         base_types = {c.gpu_type for c in self._base}
         types = sorted({c.gpu_type for c in self._classes})
-        for extra in range(1, self._extra + 1):
-            if not job.gpus.feasible(held + extra):
-                continue
+        for extra in self._counts(job, held):
             for gpu_type in types:
                 if value.gangs.one_type and base_types - {gpu_type}:
                     continue
@@ -158,6 +160,14 @@ class Rows:
                     if base_racks <= {rack}:
                         yield from self._anywhere(fast, gpu_type, (rack,), extra, rho)
                 yield from self._anywhere(fast, gpu_type, racks, extra, rho)
+
+    def _counts(self, job: Job, held: Gpus) -> list[Gpus]:
+        """Beside what it holds."""
+        counts = [n for n in range(1, self._extra + 1) if job.gpus.feasible(held + n)]
+        if len(counts) <= ONE_BY_ONE:
+            return counts
+        self.exact = False
+        return [counts[at - 1] for at in steps(len(counts), 4 / ONE_BY_ONE)]
 
     def _not_slower(self, job: Job, gpu_type: GpuType, gpus: Gpus, types: Sequence[GpuType]) -> set[GpuType]:
         """Types on which a gang of so many GPUs is at least as fast: they do not hold it back."""
@@ -177,12 +187,9 @@ class Rows:
     def _anywhere(
         self, fast: set[GpuType], gpu_type: GpuType, racks: Sequence[str], extra: Gpus, rho: Rho
     ) -> Iterator[Row]:
-        domain = tuple(
-            i for i, c in enumerate(self._classes) if c.gpu_type in fast and c.rack in racks and self._usable[i] > 0
-        )
-        if sum(self._usable[i] * len(self._classes[i].nodes) for i in domain) < extra:
+        domain, room, across = self._domain(frozenset(fast), tuple(racks))
+        if room < extra:
             return
-        across = len({self._classes[i].rack for i in domain} | {c.rack for c in self._base}) > 1
         away = "elsewhere" if across else racks[0]
         if self._base:
             gang = [*self._base, Chunk(gpu_type, away, extra)]
@@ -191,6 +198,20 @@ class Rows:
         else:
             gang = [Chunk(gpu_type, racks[0], 1)]
         yield Row(rho(gang), extra, (Demand(domain, 1, extra),))
+
+    def _domain(self, types: frozenset[GpuType], racks: tuple[str, ...]) -> tuple[tuple[int, ...], Gpus, bool]:
+        """The classes of these types and racks, their GPUs, and whether they and what is held lie in several racks."""
+        known = self._domains.get((types, racks))
+        if known is None:
+            domain = tuple(
+                i
+                for i, c in enumerate(self._classes)
+                if c.gpu_type in types and c.rack in racks and self._usable[i] > 0
+            )
+            room = sum(self._usable[i] * len(self._classes[i].nodes) for i in domain)
+            there = {self._classes[i].rack for i in domain} | {c.rack for c in self._base}
+            known = self._domains[types, racks] = domain, room, len(there) > 1
+        return known
 
     def _one_job_equal(self, job: Job, rho: Rho) -> Iterator[Row]:
         """Where a job needs as many GPUs on each of its nodes: w whole nodes' worth, or a layer on those it has."""
@@ -322,7 +343,7 @@ def _multisets(nodes: int, most: Gpus, left: Gpus) -> Iterator[tuple[Gpus, ...]]
 def _prune(rows: Iterable[Row]) -> tuple[Row, ...]:
     """Rows of one demand each (or a few): drop what a kept row dominates."""
     kept: list[Row] = []
-    asked: dict[int, list[Demand]] = {}  #: by the classes that would do, one bit each
+    asked: dict[int, dict[tuple[Gpus, bool], Demand]] = {}  #: the least of its kind by classes that do, a bit each
     masks: dict[tuple[int, ...], int] = {}
     for row in sorted(rows, key=lambda r: (r.rho, r.gpus, -len(r.demands[0].domain), r.demands)):
         if len(row.demands) == 1:
@@ -333,16 +354,19 @@ def _prune(rows: Iterable[Row]) -> tuple[Row, ...]:
                 masks[mine.domain] = mask
             if _met(mine, mask, asked):
                 continue
-            asked.setdefault(mask, []).append(mine)
+            alike = asked.setdefault(mask, {})
+            least = alike.get((mine.chunk, mine.apart))
+            if least is None or mine.times < least.times:
+                alike[mine.chunk, mine.apart] = mine
         kept.append(row)
     return tuple(kept)
 
 
-def _met(mine: Demand, mask: int, asked: Mapping[int, Sequence[Demand]]) -> bool:
+def _met(mine: Demand, mask: int, asked: Mapping[int, Mapping[tuple[Gpus, bool], Demand]]) -> bool:
     for at, others in asked.items():
         if mask & ~at:
             continue
-        for other in others:
+        for other in others.values():
             if _no_more(other, mine):
                 return True
     return False
