@@ -31,7 +31,7 @@ from horae.elastic.supervisor.gang import Member
 from horae.elastic.supervisor.jobfolder import JobFolder
 from horae.elastic.supervisor.processes import keep
 from horae.elastic.supervisor.run import Run, Unusable
-from horae.elastic.supervisor.shape import free_ports
+from horae.elastic.supervisor.shape import free_ports, new_secret
 from horae.elastic.supervisor.spool import Spool
 from horae.elastic.supervisor.supervisor import STOP_SIGNALS, Supervisor
 
@@ -219,6 +219,7 @@ def members(
             "MASTER_ADDR": hosts[0],
             "MASTER_PORT": str(port),
             protocol.ENV_PORT: str(port + 1),
+            protocol.ENV_SECRET: new_secret(),
             protocol.ENV_NODES: json.dumps(dict.fromkeys(hosts, shape.gpus_per_node)),
         }
     )

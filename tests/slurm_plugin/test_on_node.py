@@ -450,3 +450,14 @@ def test_a_task_that_cannot_say_that_it_stopped_never_looks_as_if_it_had_complet
         assert task.wait(60) == 0
     assert on_node.translate(JobFolder(str(folder)), 3, 0) == 86
     assert not leave_note(str(tmp_path / "nowhere/note"), 86, patience_s=0.0)
+
+
+def test_the_ranks_of_each_start_have_a_secret_that_no_command_line_shows() -> None:
+    words = {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
+    told = set()
+    for _ in range(2):
+        (step,) = on_node.members(["x"], {}, "/", on_node.Shape(words), ["n1", "n2"])
+        secret = step.env["HORAE_SECRET"]
+        assert secret and not any(secret in word for word in step.argv)
+        told.add(secret)
+    assert len(told) == 2
