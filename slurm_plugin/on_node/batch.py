@@ -174,7 +174,7 @@ def ungranted(folder: JobFolder, shape: Shape) -> bool:
     """Whether this restart is nobody's: the cluster requeued the job and the arbiter was away. Its old nodes may be
     others' by now, and an older run may still write; where the arbiter says that exit code 86 is held, that is what
     such a start ends with, before it does anything."""
-    data = read_ours(folder.file(_GRANT_FILE), 4096)
+    data = read_ours(os.path.join(folder.path, _GRANT_FILE), 4096)
     try:
         value = json.loads(data.decode()) if data is not None else {}
         return value.get("fenced") is True and shape.restarts > int(value["restarts"])
@@ -339,7 +339,7 @@ def stay(folder: JobFolder, epoch: int, dismissed: Callable[[], bool], patience_
 
 
 def _grant(folder: JobFolder) -> "Optional[tuple[int, int]]":
-    data = read_ours(folder.file(_GRANT_FILE), 4096)
+    data = read_ours(os.path.join(folder.path, _GRANT_FILE), 4096)
     if data is None:
         return None
     try:
