@@ -142,13 +142,18 @@ class Shape:
 
 
 def job_folder(env: Mapping[str, str], shape: Shape) -> str:
-    """Where the arbiter looks for this job; without an arbiter, a folder in the user's home."""
+    """Where the arbiter looks for this job; a folder in the user's home without an arbiter, where the spool is not seen
+    on this node, and of a job that was handed back to Slurm before the arbiter granted it anything and made it one."""
     if env.get(protocol.ENV_JOB_DIR):
         return env[protocol.ENV_JOB_DIR]
+    name = shape.job
     if env.get("HORAE_SPOOL") and env.get("HORAE_NONCE"):
-        return os.path.join(env["HORAE_SPOOL"], "jobs", "%s.%s" % (shape.job, env["HORAE_NONCE"]))
+        name = "%s.%s" % (shape.job, env["HORAE_NONCE"])
+        given = os.path.join(env["HORAE_SPOOL"], "jobs", name)
+        if os.path.isdir(given) or os.access(os.path.dirname(given), os.W_OK):
+            return given
     cluster = env.get("SLURM_CLUSTER_NAME") or "slurm"
-    return os.path.join(os.path.expanduser("~"), ".horae", "jobs", "%s-%s" % (cluster, shape.job))
+    return os.path.join(os.path.expanduser("~"), ".horae", "jobs", "%s-%s" % (cluster, name))
 
 
 def epoch_of(folder: JobFolder, shape: Shape) -> int:

@@ -461,3 +461,23 @@ def test_the_ranks_of_each_start_have_a_secret_that_no_command_line_shows() -> N
         assert secret and not any(secret in word for word in step.argv)
         told.add(secret)
     assert len(told) == 2
+
+
+def test_a_job_to_which_the_arbiter_gave_no_folder_runs_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was handed back before its first start, or nodes do not see the spool: its user may make nothing there."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    spool = tmp_path / "spool"
+    words = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_CLUSTER_NAME": "c"}
+    env = {**words, "HORAE_SPOOL": str(spool), "HORAE_NONCE": "abc"}
+    shape = on_node.Shape(words)
+    home = str(tmp_path / "home/.horae/jobs/c-7.abc")
+    assert on_node.job_folder(env, shape) == home, "there is no spool here"
+    (spool / "jobs").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: False)
+        assert on_node.job_folder(env, shape) == home
+        (spool / "jobs/7.abc").mkdir()
+        assert on_node.job_folder(env, shape) == str(spool / "jobs/7.abc"), "the arbiter's, who made it one"
+    assert on_node.job_folder(words, shape) == str(tmp_path / "home/.horae/jobs/c-7")
