@@ -150,8 +150,11 @@ def job_folder(env: Mapping[str, str], shape: Shape) -> str:
     if env.get("HORAE_SPOOL") and env.get("HORAE_NONCE"):
         name = "%s.%s" % (shape.job, env["HORAE_NONCE"])
         given = os.path.join(env["HORAE_SPOOL"], "jobs", name)
-        if os.path.isdir(given) or os.access(os.path.dirname(given), os.W_OK):
+        try:
+            os.makedirs(given, exist_ok=True)
             return given
+        except OSError:
+            pass
     cluster = env.get("SLURM_CLUSTER_NAME") or "slurm"
     return os.path.join(os.path.expanduser("~"), ".horae", "jobs", "%s-%s" % (cluster, name))
 

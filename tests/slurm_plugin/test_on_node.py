@@ -472,12 +472,16 @@ def test_a_job_to_which_the_arbiter_gave_no_folder_runs_all_the_same(
     words = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_CLUSTER_NAME": "c"}
     env = {**words, "HORAE_SPOOL": str(spool), "HORAE_NONCE": "abc"}
     shape = on_node.Shape(words)
-    home = str(tmp_path / "home/.horae/jobs/c-7.abc")
-    assert on_node.job_folder(env, shape) == home, "there is no spool here"
-    (spool / "jobs").mkdir(parents=True)
+    make = os.makedirs
+
+    def refused(path: str, mode: int = 0o777, exist_ok: bool = False) -> None:
+        if not Path(path).is_dir():
+            raise PermissionError(13, "Permission denied", path)
+        make(path, mode, exist_ok)
+
     with monkeypatch.context() as patch:
-        patch.setattr(os, "access", lambda path, mode: False)
-        assert on_node.job_folder(env, shape) == home
-        (spool / "jobs/7.abc").mkdir()
+        patch.setattr(os, "makedirs", refused)
+        assert on_node.job_folder(env, shape) == str(tmp_path / "home/.horae/jobs/c-7.abc")
+        (spool / "jobs/7.abc").mkdir(parents=True)
         assert on_node.job_folder(env, shape) == str(spool / "jobs/7.abc"), "the arbiter's, who made it one"
     assert on_node.job_folder(words, shape) == str(tmp_path / "home/.horae/jobs/c-7")
