@@ -208,11 +208,28 @@ def _bug(error: Exception, arguments: Sequence[str]) -> Told:
         [
             f"horae {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
             f"time: {time.strftime('%Y-%m-%dT%H:%M:%S%z')}\n",
-            f"command: horae {' '.join(arguments)}\n\n",
+            f"command: horae {_without_values(arguments)}\n\n",
             *traceback.format_exception(error),
         ]
     )
     return Told(BUG, f"this is a bug, sorry: {type(error).__name__}: {error}", _written(report))
+
+
+def _without_values(arguments: Sequence[str]) -> str:
+    """A command line as others may see it: which command it is, and its options by their names. The rest may be
+    anything of whose it is: a program with its keys, names, paths."""
+    shown: list[str] = []
+    for word in arguments:
+        name = re.match(r"--[a-z-]+|-[A-Za-z]", word)
+        if name is not None:
+            shown.append(name[0])
+        elif not shown and re.fullmatch("[a-z-]+", word):
+            shown.append(word)
+        else:
+            shown.append("...")
+        if word == "--":
+            break
+    return " ".join(shown)
 
 
 def _written(report: str, what: str = "") -> str:

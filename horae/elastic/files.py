@@ -115,6 +115,33 @@ def ours(path: str, found: os.stat_result) -> bool:
     return found.st_uid in (0, os.geteuid(), os.stat(os.path.dirname(path) or ".").st_uid)
 
 
+def anybodys(folder: str) -> bool:
+    """Whether any user may have written into this folder, or have made it, where it was to be: one of another user's,
+    or those around it that are his too, right in a folder in which everybody may write."""
+    path = os.path.realpath(folder)
+    found = os.stat(path)
+    maker = found.st_uid
+    while not found.st_mode & stat.S_IWOTH:
+        above = os.path.dirname(path)
+        if maker in (0, os.geteuid()) or found.st_uid != maker or above == path:
+            return False
+        path, found = above, os.stat(above)
+    return True
+
+
+def owner_here(folder: str) -> int:
+    """Whose what this process makes there is shown to be: some file systems know one user alone."""
+    trial = os.path.join(folder, ".trial.%s" % os.urandom(4).hex())
+    try:
+        os.mkdir(trial)
+        try:
+            return os.stat(trial).st_uid
+        finally:
+            os.rmdir(trial)
+    except OSError:
+        return os.geteuid()
+
+
 def read_ours(path: str, limit: int = 1 << 20) -> Optional[bytes]:
     """As `read_bytes`; None too for a file that anybody else put there."""
     return read_bytes(path, limit, believed=ours)

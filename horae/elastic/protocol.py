@@ -27,12 +27,14 @@ NO_FOLDER = "its working folder cannot be entered"
 # Environment of a trainer.
 ENV_JOB = "HORAE_JOB"
 ENV_JOB_DIR = "HORAE_JOB_DIR"
+ENV_SUFFIX = "HORAE_JOB_SUFFIX"  # behind the names of the job's own files there, where everybody may write
 ENV_EPOCH = "HORAE_EPOCH"
 ENV_NODES = "HORAE_NODES"  # JSON: node -> GPUs
 ENV_CHECKPOINT = "HORAE_CHECKPOINT"
 ENV_STOP_FILE = "HORAE_STOP_FILE"
 ENV_FENCE_FILE = "HORAE_FENCE_FILE"
 ENV_PORT = "HORAE_PORT"  # the SDK's own coordination, beside the framework's MASTER_PORT
+ENV_SECRET = "HORAE_SECRET"  # drawn for each start: by it ranks know each other there
 ENV_GRACE = "HORAE_GRACE_S"
 ENV_SPEED = "HORAE_SPEED"  # relative speed of this rank's (virtual) GPU type
 ENV_HOST = "HORAE_HOST"  # set by the site where a worker's own name for its machine is not the one to reach it by
@@ -44,7 +46,7 @@ ENVIRONMENT = frozenset(
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK"]
     + ["MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"]
     + [ENV_JOB, ENV_JOB_DIR, ENV_EPOCH, ENV_NODES, ENV_CHECKPOINT, ENV_STOP_FILE, ENV_FENCE_FILE, ENV_PORT]
-    + [ENV_GRACE, ENV_SPEED, ENV_SUPERVISED]
+    + [ENV_SUFFIX, ENV_SECRET, ENV_GRACE, ENV_SPEED, ENV_SUPERVISED]
 )
 
 #: Words a user may put under `extra` of a specification.

@@ -37,7 +37,7 @@ def seen(snapshot: Snapshot) -> Snapshot:
     jobs = tuple(_as_decided(j, pending[j.name]) if j.name in pending else j for j in snapshot.jobs)
     now = replace(snapshot, state=own)
     then = replace(now, jobs=jobs)
-    return then if _fits(then, snapshot) else now
+    return now if _joined(then, snapshot) or not _fits(then, snapshot) else then
 
 
 def holding(snapshot: Snapshot, proposal: Proposal | None = None) -> dict[JobName, Gpus]:
@@ -74,6 +74,25 @@ def _fits(then: Snapshot, now: Snapshot) -> bool:
             return False
     caps = {t.name: t.cap for t in then.tenants if t.cap is not None}
     return all(n <= max(caps[t], stays.get(t, 0)) for t, n in holds.items() if t in caps)
+
+
+def _joined(then: Snapshot, now: Snapshot) -> bool:
+    """Whether somebody comes to a node that a job is to have alone, or that job to one that is not empty. Whose nodes
+    the cluster chooses may have taken one meanwhile."""
+    alone = {node for job in then.jobs if _shares_none(job) for node in job.allocation}
+    if not alone:
+        return False
+    holders = {node.name: int(node.foreign > 0) for node in then.cluster.nodes}
+    came: set[NodeName] = set()
+    for job, real in zip(then.jobs, now.jobs, strict=True):
+        came |= job.allocation.keys() - real.allocation.keys()
+        for node in job.allocation:
+            holders[node] = holders.get(node, 0) + 1
+    return any(holders[node] > 1 for node in alone & came)
+
+
+def _shares_none(job: Job) -> bool:
+    return job.shape is not None and job.shape.exclusive
 
 
 def _take(place: Allocation, room: dict[NodeName, Gpus], most: Mapping[NodeName, Gpus]) -> bool:

@@ -205,7 +205,8 @@ class Ledger:
             self._close(job, 1)
             self._closed.pop(job.name, None)
         self._change({self._index[n]: g for n, g in allocation.items()}, claims, job)
-        self._withhold(self._stands_alone(job), -1)
+        if self._is_alone_yet(job):
+            self._withhold(self._stands_alone(job), -1)
         gpus = sum(allocation.values())
         self._used[job.tenant] = self._used.get(job.tenant, 0) - gpus
         if gpus and allocation == job.allocation:
@@ -262,14 +263,19 @@ class Ledger:
                     room[i] -= gpus
         return room
 
+    def _is_alone_yet(self, job: Job) -> bool:
+        """Whether nobody came, while it was to go elsewhere, to what a job holds that shares no node."""
+        own = self._claims.get(job.name, EMPTY)
+        for i, gpus in self._lone.get(job.name, EMPTY).items():
+            node = self._nodes[i]
+            if node.free - node.claimed + own.get(i, 0) < gpus:
+                return False
+        return True
+
     def _check_alone(self, job: Job) -> None:
         """What shares no node and had left its own comes back to it only if nobody else came there."""
-        if job.name in self._beside or job.name not in self._lone:
-            return
-        for i, gpus in self._lone[job.name].items():
-            node = self._nodes[i]
-            if node.free - node.claimed < gpus:
-                raise ValueError(f"{job.name}: others came to {node.whole.name}, which it does not share")
+        if job.name not in self._beside and not self._is_alone_yet(job):
+            raise ValueError(f"{job.name}: others came to what it held, which it does not share")
 
     def _has_room(self, job: Job, allocation: Allocation) -> bool:
         """False if the tenant's cap forbids it. A limit that was learnt later takes nothing away: what stays as it is
@@ -404,7 +410,9 @@ class Ledger:
 
 def _waits_alone(job: Job, taken: Mapping[JobName, Allocation]) -> bool:
     """Whether it shares no node, and could come back to what it holds."""
-    return job.shape is not None and job.shape.exclusive and bool(job.allocation) and not taken.get(job.name)
+    return (
+        job.shape is not None and job.shape.exclusive and bool(job.allocation) and taken.get(job.name) != job.allocation
+    )
 
 
 def _join(classes: Classes, state: State, i: int) -> None:

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from stat import S_ISDIR
+from stat import S_ISDIR, S_IWOTH
 from typing import Any
 
 from horae import job_number
@@ -93,6 +93,7 @@ class Spool:
         self._root = str(self._folder)
         self.odd: dict[str, str] = {}  #: job -> what of its files cannot be believed
         self._noted: dict[str, frozenset[str]] = {}  #: as written; after a restart nobody knows
+        self._suffixes: dict[str, str] = {}  #: behind the names of an owner's files, where everybody may write
 
     def prepare(self) -> None:
         """Create the folders. Raises FixConfiguration when the spool cannot be written."""
@@ -188,7 +189,7 @@ class Spool:
                 self._files.entrust(self._root, "jobs", job, uid=uid, first=fence)
                 return
             except FileExistsError:
-                for name in ("stop", "cancel", "slurm.exec"):
+                for name in ("stop", "cancel", "slurm.exec" + self._suffix(job, uid)):
                     self._files.remove(self._root, "jobs", job, name)
         except (OSError, Unbelievable) as error:
             raise _unwritable(self.folder(job), error) from error
@@ -264,8 +265,28 @@ class Spool:
 
     def _own(self, job: str, name: str, uid: int) -> _Facts:
         """A document of the job's owner. Raises Unbelievable, OSError."""
-        data = self._files.read(self._root, "jobs", job, name, owner=uid)
+        data = self._files.read(self._root, "jobs", job, name + self._suffix(job, uid), owner=uid)
         return _Facts({} if data is None else parse(data, name), name)
+
+    def _suffix(self, job: str, uid: int) -> str:
+        """As its supervisor drew it: behind the name of its lock. Raises Unbelievable, OSError."""
+        if job in self._suffixes:
+            return self._suffixes[job]
+        found = self._files.stat(self._root, "jobs", job)
+        if found is None:
+            return ""
+        suffix = self._drawn(job, uid) if found.st_mode & S_IWOTH else ""
+        if suffix or not found.st_mode & S_IWOTH:
+            self._suffixes[job] = suffix
+        return suffix
+
+    def _drawn(self, job: str, uid: int) -> str:
+        for name in sorted(self._files.weigh(self._root, "jobs", job)):
+            if name.startswith("lock."):
+                found = self._files.stat(self._root, "jobs", job, name)
+                if found is not None and found.st_uid == uid:
+                    return name.removeprefix("lock")
+        return ""
 
     def output(self, job: str, uid: int, offset: int, limit: int) -> Part | None:
         """Of the job's own output, as its supervisor mirrors it. Raises Unbelievable, OSError."""
@@ -274,6 +295,8 @@ class Spool:
             return None
         if not S_ISDIR(folder.st_mode):
             raise Unbelievable(self.folder(job), "is not a folder")
+        if folder.st_mode & S_IWOTH:
+            return None  # its owner's alone to read
         return self._files.part(f"{self.folder(job)}/output.log", offset, limit, uid)
 
     def output_of(self, path: str, uid: int, offset: int, limit: int) -> Part | None:
@@ -294,6 +317,7 @@ class Spool:
         self._write("reasons", job_number(job), data=(text.strip() + "\n").encode(), durable=False)
 
     def forget(self, job: str) -> None:
+        self._suffixes.pop(job, None)
         for names in (("reasons", job_number(job)), ("jobs", job, "epoch"), ("jobs", job, "stop")):
             with suppress(OSError, Unbelievable):
                 self._files.remove(self._root, *names)

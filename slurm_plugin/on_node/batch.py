@@ -31,7 +31,7 @@ from horae.elastic.supervisor.gang import Member
 from horae.elastic.supervisor.jobfolder import JobFolder
 from horae.elastic.supervisor.processes import keep
 from horae.elastic.supervisor.run import Run, Unusable
-from horae.elastic.supervisor.shape import free_ports
+from horae.elastic.supervisor.shape import free_ports, new_secret
 from horae.elastic.supervisor.spool import Spool
 from horae.elastic.supervisor.supervisor import STOP_SIGNALS, Supervisor
 
@@ -142,13 +142,21 @@ class Shape:
 
 
 def job_folder(env: Mapping[str, str], shape: Shape) -> str:
-    """Where the arbiter looks for this job; without an arbiter, a folder in the user's home."""
+    """Where the arbiter looks for this job; a folder in the user's home without an arbiter, where the spool is not seen
+    on this node, and of a job that was handed back to Slurm before the arbiter granted it anything and made it one."""
     if env.get(protocol.ENV_JOB_DIR):
         return env[protocol.ENV_JOB_DIR]
+    name = shape.job
     if env.get("HORAE_SPOOL") and env.get("HORAE_NONCE"):
-        return os.path.join(env["HORAE_SPOOL"], "jobs", "%s.%s" % (shape.job, env["HORAE_NONCE"]))
+        name = "%s.%s" % (shape.job, env["HORAE_NONCE"])
+        given = os.path.join(env["HORAE_SPOOL"], "jobs", name)
+        try:
+            os.makedirs(given, exist_ok=True)
+            return given
+        except OSError:
+            pass
     cluster = env.get("SLURM_CLUSTER_NAME") or "slurm"
-    return os.path.join(os.path.expanduser("~"), ".horae", "jobs", "%s-%s" % (cluster, shape.job))
+    return os.path.join(os.path.expanduser("~"), ".horae", "jobs", "%s-%s" % (cluster, name))
 
 
 def epoch_of(folder: JobFolder, shape: Shape) -> int:
@@ -174,7 +182,7 @@ def ungranted(folder: JobFolder, shape: Shape) -> bool:
     """Whether this restart is nobody's: the cluster requeued the job and the arbiter was away. Its old nodes may be
     others' by now, and an older run may still write; where the arbiter says that exit code 86 is held, that is what
     such a start ends with, before it does anything."""
-    data = read_ours(folder.file(_GRANT_FILE), 4096)
+    data = read_ours(os.path.join(folder.path, _GRANT_FILE), 4096)
     try:
         value = json.loads(data.decode()) if data is not None else {}
         return value.get("fenced") is True and shape.restarts > int(value["restarts"])
@@ -219,6 +227,7 @@ def members(
             "MASTER_ADDR": hosts[0],
             "MASTER_PORT": str(port),
             protocol.ENV_PORT: str(port + 1),
+            protocol.ENV_SECRET: new_secret(),
             protocol.ENV_NODES: json.dumps(dict.fromkeys(hosts, shape.gpus_per_node)),
         }
     )
@@ -338,7 +347,7 @@ def stay(folder: JobFolder, epoch: int, dismissed: Callable[[], bool], patience_
 
 
 def _grant(folder: JobFolder) -> "Optional[tuple[int, int]]":
-    data = read_ours(folder.file(_GRANT_FILE), 4096)
+    data = read_ours(os.path.join(folder.path, _GRANT_FILE), 4096)
     if data is None:
         return None
     try:

@@ -55,14 +55,14 @@ def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = N
         signal.signal(number, signal.SIG_IGN)
     code = exit_code(status)
     name = note(int(env[protocol.ENV_EPOCH]))
-    noted = bool(code) and leave_note(os.path.join(env[protocol.ENV_JOB_DIR], name), code)
+    noted = bool(code) and leave_note(_own(env, name), code)
     return 0 if code == protocol.EXIT_STOPPED and noted else code
 
 
 def _begin(env: Mapping[str, str]) -> None:
     """Take away, not write: that works on a full disk too, and what a program failed of must not look unbegun."""
     try:
-        os.unlink(os.path.join(env[protocol.ENV_JOB_DIR], UNBEGUN_FILE))
+        os.unlink(_own(env, UNBEGUN_FILE))
     except FileNotFoundError:
         return  # another task was first
     except (OSError, KeyError) as error:
@@ -71,9 +71,14 @@ def _begin(env: Mapping[str, str]) -> None:
 
 def _note_step(env: Mapping[str, str]) -> None:
     try:
-        write_atomic(os.path.join(env[protocol.ENV_JOB_DIR], STEP_FILE), env["SLURM_STEP_ID"].encode(), sync=False)
+        write_atomic(_own(env, STEP_FILE), env["SLURM_STEP_ID"].encode(), sync=False)
     except (OSError, KeyError) as error:
         os.write(2, ("[horae-exec] cannot note the number of this step: %s\n" % error).encode())
+
+
+def _own(env: Mapping[str, str], name: str) -> str:
+    """A file of the job's own in its folder."""
+    return os.path.join(env[protocol.ENV_JOB_DIR], name + env.get(protocol.ENV_SUFFIX, ""))
 
 
 def note(epoch: int) -> str:

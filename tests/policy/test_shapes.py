@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from policy import certificate
+from policy.certificate.feasible import violations
 from policy.decide import decide
 from policy.model import BadInput, Cluster, Code, GpuRange, Job, Node, Shape, Snapshot
 from policy.places.placement import Placer
@@ -259,3 +260,53 @@ def test_who_left_a_node_that_it_does_not_share_comes_back_only_if_nobody_else_c
     assert placer.free() == 4
     placer.give_back(alone)
     assert placer.free() == 5
+
+
+@pytest.mark.parametrize("policy", NAMES)
+@pytest.mark.parametrize(
+    ("jobs", "to"),
+    [
+        # the cluster chose a node for a job of its own shape, while another was on its way there
+        (
+            (
+                "{name: m, gpus: {min: 1, max: 6}}",
+                "{name: x, gpus: 1, shape: {nodes: 1, gpus_per_node: 1, exclusive: true}, allocation: {a2: 1}}",
+            ),
+            "{a1: 3, a2: 3}",
+        ),
+        # and to where it was to be alone others came
+        (
+            (
+                "{name: m, gpus: 1, shape: {nodes: 1, gpus_per_node: 1, exclusive: true}}",
+                "{name: x, gpus: 1, shape: {nodes: 1, gpus_per_node: 1}, allocation: {a2: 1}}",
+            ),
+            "{a2: 1}",
+        ),
+        (("{name: m, gpus: 1, shape: {nodes: 1, gpus_per_node: 1, exclusive: true}}",), "{b2: 1}"),
+    ],
+)
+def test_what_was_decided_is_given_up_where_a_node_is_a_jobs_alone_by_now(
+    policy: str, jobs: tuple[str, ...], to: str
+) -> None:
+    lines = "".join(f"  - {job}\n" for job in jobs)
+    snapshot = parse(f"{NODES}{lines}state:\n  carrying:\n    m: {{from: {{}}, to: {to}}}\n")
+    decision = decide(snapshot, policy)
+    assert list(violations(snapshot, decision.allocation)) == []
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_what_shares_no_node_does_not_come_back_to_others(anew: bool) -> None:
+    snapshot = instance(
+        "{name: x, gpus: 1, shape: {nodes: 1, gpus_per_node: 1, exclusive: true}, allocation: {a2: 1}}",
+        "{name: m, gpus: {min: 1, max: 6}}",
+    )
+    x, m = snapshot.jobs
+    placer = Placer(snapshot)
+    placer.take(x, {"b1": 1})
+    if anew:
+        placer = Placer(snapshot, taken=placer.taken)
+    placer.take(m, {"a2": 3})
+    placer.give_back(x)
+    assert not placer.could_take(x, {"a2": 1})
+    placer.give_back(m)
+    assert placer.could_take(x, {"a2": 1})

@@ -12,6 +12,8 @@ from slurm_plugin import connect
 from slurm_plugin.site.doctor import checks
 from slurm_plugin.site.install import planned
 from tests.real.slurm import Containers, Private, private_slurm, slurm_2411, wait_for  # noqa: F401 - fixtures
+from tests.real.slurm_driving import ELASTIC, number
+from tests.real.slurm_harness import SlurmHarness
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.real
@@ -60,6 +62,23 @@ def test_without_rights_a_start_says_what_to_fix(slurm_2411: Containers) -> None
     finally:
         port.close()
         slurm_2411.run("scancel", number)
+
+
+def test_a_job_that_is_handed_back_before_its_first_start_runs(slurm_2411: Containers, tmp_path: Path) -> None:  # noqa: F811
+    """Its user may make no folder in the spool, which is another account's."""
+    made = SlurmHarness(slurm_2411, tmp_path / "memory")
+    try:
+        script = f"#!/bin/bash\nexec {slurm_2411.tool()} -- true\n"
+        job = made.submit_script(script, "--gres=gpu:1", ELASTIC)
+        made.port.release(job)
+
+        def state() -> str:
+            return slurm_2411.run("squeue", "-h", "-t", "all", "-j", number(job), "-o", "%T")
+
+        wait_for("it is over", lambda: state() not in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"})
+        assert state() == "COMPLETED"
+    finally:
+        made.end()
 
 
 def test_an_unknown_host_key_is_refused(slurm_2411: Containers, tmp_path: object) -> None:  # noqa: F811

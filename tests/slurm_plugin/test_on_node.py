@@ -450,3 +450,38 @@ def test_a_task_that_cannot_say_that_it_stopped_never_looks_as_if_it_had_complet
         assert task.wait(60) == 0
     assert on_node.translate(JobFolder(str(folder)), 3, 0) == 86
     assert not leave_note(str(tmp_path / "nowhere/note"), 86, patience_s=0.0)
+
+
+def test_the_ranks_of_each_start_have_a_secret_that_no_command_line_shows() -> None:
+    words = {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
+    told = set()
+    for _ in range(2):
+        (step,) = on_node.members(["x"], {}, "/", on_node.Shape(words), ["n1", "n2"])
+        secret = step.env["HORAE_SECRET"]
+        assert secret and not any(secret in word for word in step.argv)
+        told.add(secret)
+    assert len(told) == 2
+
+
+def test_a_job_to_which_the_arbiter_gave_no_folder_runs_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was handed back before its first start, or nodes do not see the spool: its user may make nothing there."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    spool = tmp_path / "spool"
+    words = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_CLUSTER_NAME": "c"}
+    env = {**words, "HORAE_SPOOL": str(spool), "HORAE_NONCE": "abc"}
+    shape = on_node.Shape(words)
+    make = os.makedirs
+
+    def refused(path: str, mode: int = 0o777, exist_ok: bool = False) -> None:
+        if not Path(path).is_dir():
+            raise PermissionError(13, "Permission denied", path)
+        make(path, mode, exist_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "makedirs", refused)
+        assert on_node.job_folder(env, shape) == str(tmp_path / "home/.horae/jobs/c-7.abc")
+        (spool / "jobs/7.abc").mkdir(parents=True)
+        assert on_node.job_folder(env, shape) == str(spool / "jobs/7.abc"), "the arbiter's, who made it one"
+    assert on_node.job_folder(words, shape) == str(tmp_path / "home/.horae/jobs/c-7")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from horae.elastic.supervisor import start
 from horae.port import CheckpointMark, FixConfiguration, PortError
 from horae.untrusted import Unbelievable
 from slurm_plugin.files.spool import Spool
@@ -83,6 +84,39 @@ def test_a_job_folder_is_not_for_others(tmp_path: Path) -> None:
     spool.grant("7.abc", ME, 1, 0)
     assert not (tmp_path / "jobs/7.abc").stat().st_mode & 0o007
     assert json.loads((tmp_path / "jobs/7.abc/slurm.json").read_text()) == {"epoch": 1, "restarts": 0}
+
+
+@pytest.mark.root
+def test_without_acls_a_jobs_own_files_are_found_among_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    spool = Spool(LocalFiles(), str(tmp_path))
+    spool.prepare()
+    with monkeypatch.context() as patch:
+        patch.setattr("slurm_plugin.files.transport.os.fchown", refused)
+        patch.setattr("slurm_plugin.files.transport.admit", lambda fd, uid: False)
+        spool.grant("7.abc", ME, 1, 0)
+    folder = tmp_path / "jobs/7.abc"
+    told = {"state.json": {"exit_code": 3, "epoch": 9}, "slurm.exec": {"epoch": 9}, "output.log": {}}
+    for suffix in ("", ".0"):
+        for name in ("lock", *told):
+            planted = folder / f"{name}{suffix}"
+            planted.write_text(json.dumps(told.get(name, "")))
+            os.chown(planted, ME + 1, -1)
+    assert spool.account("7.abc", ME).epoch == 0
+    own = start.open_folder(str(folder))
+    own.write_state({"exit_code": 86, "epoch": 1})
+    Path(own.file("slurm.exec")).write_text('{"epoch": 1, "direct": true}')
+    Path(own.file("output.log")).write_text("a key")
+    found = spool.account("7.abc", ME)
+    assert (found.epoch, found.direct, found.ended, found.exit_code) == (1, True, 1, 86)
+    assert spool.odd == {}
+    assert spool.output("7.abc", ME, 0, 100) is None, "Slurm's own output file is read, where its owner lets us"
+    spool.grant("7.abc", ME, 2, 1)
+    assert spool.account("7.abc", ME).epoch == 0, "of the start before"
 
 
 def test_the_hooks_notes_are_counted_and_never_grow_without_end(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ A gate is a folder or URL with small JSON documents:
 
     gate             the arbiter   {epoch, state, members: [{name, gpus, host}, ...], port}; its epoch is the fence
     members/NAME     the worker    {host, port, gpus, pid, time_s}: it is here and waits; two free ports from `port`
+    secrets/NAME     the worker    {secret, time_s}: by what ranks know each other where it is the first member; its
+                                   owner's alone to read
     acks/NAME        the worker    {epoch, state, exit_code, checkpoint, text}: how its part of an epoch ended; of one
                                    that is `running` why its checkpoints cannot be written, "" when they can again
 
@@ -33,7 +35,7 @@ from horae.elastic.stores import documents
 from horae.elastic.supervisor import tasks
 from horae.elastic.supervisor.gang import Member
 from horae.elastic.supervisor.jobfolder import JobFolder
-from horae.elastic.supervisor.shape import RankPlace, free_ports, rank_environment
+from horae.elastic.supervisor.shape import RankPlace, free_ports, new_secret, rank_environment
 
 _POLL_S, _LEAST_POLL_S = 0.5, 0.1
 #: A stop is heard of within this share of the time that the gang has trained.
@@ -65,6 +67,7 @@ class Opening:
         self.world = sum(gpus for _, gpus, _ in listed)
         self.hosts = [host for _, _, host in listed]
         self.first_host = self.hosts[0]
+        self.secret = ""
         self.rank_hosts = [host for _, gpus, host in listed for _ in range(gpus)]
 
     def members(self, command: Sequence[str], env: Dict[str, str], cwd: str, name: str) -> List[Member]:
@@ -75,7 +78,8 @@ class Opening:
         for i in range(self.gpus):
             place = RankPlace(self.first_rank + i, name, i, self.gpus, devices, node_rank=self.position)
             words = dict(env)
-            words.update(rank_environment(place, self.allocation, self.world, self.first_host, self.port))
+            at = self.first_host, self.port, self.secret
+            words.update(rank_environment(place, self.allocation, self.world, *at))
             cluster.fit(words, place.rank)
             label = b"%d: " % place.rank if self.gpus > 1 else None
             found.append(Member(command, words, cwd, place.rank, label))
@@ -91,6 +95,7 @@ class Gate:
         self._gpus = gpus
         self._say = say
         self._trouble = ""
+        self._secret = new_secret()
 
     @property
     def fence(self) -> str:
@@ -99,6 +104,7 @@ class Gate:
     def register(self) -> None:
         host = os.environ.get(protocol.ENV_HOST) or socket.getfqdn()
         value = {"host": host, "port": free_ports(), "gpus": self._gpus, "pid": os.getpid()}
+        self._tell("secrets/" + self._name, {"secret": self._secret}, private=True)
         self._tell("members/" + self._name, value)
 
     def acknowledge(
@@ -146,12 +152,28 @@ class Gate:
                 self.acknowledge(epoch, State.STOPPED, protocol.EXIT_STOPPED, None, "asked to stop before it began")
             if value.get("state") == "open" and isinstance(epoch, int) and epoch > after:
                 try:
-                    return Opening(value, self._name)
+                    opening = Opening(value, self._name)
+                    if self._heard_secret(opening):
+                        return opening
                 except ValueError as error:
                     if epoch != said:
                         said = epoch
                         self._say(str(error))
             time.sleep(_SOON_S if time.monotonic() < soon_until else _POLL_S)
+
+    def _heard_secret(self, opening: Opening) -> bool:
+        """What the first member has drawn; False when that cannot be seen now."""
+        first = opening.names[0]
+        if first == self._name:
+            opening.secret = self._secret
+            return True
+        try:
+            value = json.loads((documents.get("%s/secrets/%s" % (self._url, first)) or b"{}").decode())
+        except OSError as error:
+            self._complain("cannot see who is first: %s" % error)
+            return False
+        opening.secret = str(value.get("secret", ""))  # none of a worker of an older version
+        return True
 
     def all_done(self, opening: Opening) -> "Callable[[], bool]":
         """To be asked when this member's ranks have finished: whether those of all others have too."""
@@ -187,14 +209,14 @@ class Gate:
             isinstance(each, dict) and each.get("name") == self._name for each in members
         )
 
-    def _tell(self, name: str, value: Dict[str, Any]) -> None:
-        while not self._tried(name, value):
+    def _tell(self, name: str, value: Dict[str, Any], private: bool = False) -> None:
+        while not self._tried(name, value, private):
             time.sleep(_POLL_S)
 
-    def _tried(self, name: str, value: Dict[str, Any]) -> bool:
+    def _tried(self, name: str, value: Dict[str, Any], private: bool = False) -> bool:
         data = json.dumps(dict(value, time_s=time.time()), sort_keys=True).encode()
         try:
-            documents.put("%s/%s" % (self._url, name), data, at=self._url)
+            documents.put("%s/%s" % (self._url, name), data, at=self._url, private=private)
         except OSError as error:
             self._complain("cannot write %s: %s" % (name, error))
             return False

@@ -27,6 +27,7 @@ class Environment:
         self.fence_file = env.get(protocol.ENV_FENCE_FILE) or None
         self.speed = float(env.get(protocol.ENV_SPEED) or 1.0)
         self.nodes: Dict[str, int] = json.loads(env.get(protocol.ENV_NODES) or "{}")
+        self.secret = env.get(protocol.ENV_SECRET, "")  #: that the ranks of one start alone know
         #: Names one start among all that ever used these ports, so that no stray rank joins another's gang.
         self.gang = "%s/%d/%s" % (self.job, self.epoch, env.get("MASTER_PORT", ""))
 

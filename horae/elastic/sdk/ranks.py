@@ -3,20 +3,34 @@
 A star: rank 0 gathers from all, combines in rank order (so the result does not depend on who was faster) and gives
 the result to all. For a flag or a few megabytes that is all that is needed; frameworks bring their own collectives
 for more. A rank that dies breaks the star for all at once, and the supervisor ends the gang.
+
+Every user of the machine, and of the network, can connect to rank 0, and can listen where it is to be. So both sides
+prove that they know the start's secret, which the supervisor gives to the ranks alone, before either believes a word;
+and whoever connects and says nothing keeps nobody else waiting. Ranks that no supervisor started have no secret: then
+all that is asked for is the name of the gang.
 """
 
 import array
 import contextlib
+import hmac
+import os
+import select
 import socket
 import struct
 import time
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from .environment import Environment
 
 _HEADER = struct.Struct("!Q")
-_HELLO = b"horae-ranks-2 "
+_HELLO = b"horae-ranks-3 "
+_NONCE = 16  #: bytes that each side draws anew, so that no proof serves twice
+_PROOF = 32
+_SIGNED = _NONCE + _PROOF  #: before the text of a hello
+_SAID = 4096  #: bytes of a hello at most
 _FORMED, _LEAVE = b"formed", b"leave"  #: rank 0's word to those that joined
+_STRANGER = b"stranger"  #: and to others
+_MOST_GUESTS = 128  #: who connected and has not said who it is; of more the one that came first has to go
 _LOOK_S = 0.2  #: so often somebody who waits for others looks whether it is asked to leave
 _HELLO_S = 30.0  #: so long whoever connected may take to say who it is: a rank's machine may be busy
 _ALONE_S = 3.0  #: so long a rank that is asked to leave goes on looking for rank 0: one that joins leaves with all
@@ -64,11 +78,10 @@ class Star:
         self.rank = environment.rank
         self.world = environment.world
         self._peers: List[socket.socket] = []  # on rank 0: peer of rank i + 1; elsewhere: rank 0
-        hello = _HELLO + environment.gang.encode()
         if self.rank == 0:
-            self._accept(environment, hello, patience_s, asked)
+            self._accept(environment, patience_s, asked)
         else:
-            self._connect(environment, hello, patience_s, asked)
+            self._connect(environment, patience_s, asked)
 
     # --- the calls ----------------------------------------------------------------------------------------
 
@@ -115,45 +128,31 @@ class Star:
             _send(peer, result)
         return result
 
-    def _accept(self, environment: Environment, hello: bytes, patience_s: float, asked: Callable[[], bool]) -> None:
+    def _accept(self, environment: Environment, patience_s: float, asked: Callable[[], bool]) -> None:
         deadline = time.monotonic() + patience_s
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            server.bind(
-                ("" if environment.address not in ("127.0.0.1", "localhost") else "127.0.0.1", environment.port)
-            )
-            server.listen(environment.world)
-            joined: List[Optional[socket.socket]] = [None] * (environment.world - 1)
-            while None in joined:
+        with contextlib.closing(_Door(environment)) as door:
+            while len(door.joined) < self.world - 1:
                 if asked():
-                    _dismiss(server, hello, environment.world, [peer for peer in joined if peer is not None])
+                    door.dismiss()
                     raise NotFormed
                 if time.monotonic() > deadline:
-                    missing = [i + 1 for i, peer in enumerate(joined) if peer is None]
+                    missing = [rank for rank in range(1, self.world) if rank not in door.joined]
                     raise RankLost("ranks %s did not come within %g s" % (missing, patience_s))
-                server.settimeout(_LOOK_S)
-                try:
-                    peer, _address = server.accept()
-                except socket.timeout:
-                    continue
-                rank = _welcome(peer, hello, environment.world)
-                if rank is None or joined[rank - 1] is not None:
-                    peer.close()  # a stranger on our port
-                    continue
-                joined[rank - 1] = peer
-            self._peers = [peer for peer in joined if peer is not None]
-        for peer in self._peers:
-            _ready(peer)
-            _send(peer, _FORMED)
+                door.look(_LOOK_S)
+            self._peers = door.form()
 
-    def _connect(self, environment: Environment, hello: bytes, patience_s: float, asked: Callable[[], bool]) -> None:
+    def _connect(self, environment: Environment, patience_s: float, asked: Callable[[], bool]) -> None:
         deadline = time.monotonic() + patience_s
-        pause, asked_at = 0.005, time.monotonic()
+        pause, asked_at, met = 0.005, time.monotonic(), False
         while True:
             try:
-                peer = socket.create_connection((environment.address, environment.port), timeout=5.0)
+                peer, bond = _introduced(environment)
+                met = True
+                word = _receive(peer, limit=_PROOF + 16)
                 break
             except OSError as error:
+                if met and isinstance(error, ConnectionRefusedError):
+                    raise RankLost("rank 0 is gone") from None
                 if asked():
                     deadline = min(deadline, asked_at + _ALONE_S)
                     if time.monotonic() > deadline:
@@ -164,18 +163,13 @@ class Star:
                     raise RankLost("rank 0 did not come within %g s: %s" % (patience_s, error)) from None
                 time.sleep(pause)
                 pause = min(0.1, pause * 1.5)
-        _ready(peer)
-        _send(peer, hello + b" %d" % self.rank)
-        try:
-            formed = _receive(peer, limit=16) == _FORMED
-        except RankLost:
-            if not asked():
-                raise
-            formed = False
-        if not formed:
-            peer.close()
+        if word == bond.signed(_FORMED):
+            self._peers = [peer]
+            return
+        peer.close()
+        if word == bond.signed(_LEAVE):
             raise NotFormed
-        self._peers = [peer]
+        raise RankLost("who answers at %s:%d is not of this gang" % (environment.address, environment.port))
 
 
 def connect(environment: Optional[Environment] = None, asked: Callable[[], bool] = lambda: False) -> Any:
@@ -184,34 +178,179 @@ def connect(environment: Optional[Environment] = None, asked: Callable[[], bool]
     return Alone() if found.world == 1 else Star(found, asked=asked)
 
 
-def _dismiss(server: socket.socket, hello: bytes, world: int, joined: "Sequence[socket.socket]") -> None:
-    """Tell all that came, those at the door too, that there will be no gang."""
-    here = list(joined)
-    server.settimeout(0.0)
-    with contextlib.suppress(OSError):  # until nobody waits
-        while True:
-            peer, _address = server.accept()
-            if _welcome(peer, hello, world) is None:
-                peer.close()
-            else:
-                here.append(peer)
-    for peer in here:
-        _ready(peer)
-        with contextlib.suppress(RankLost):  # it has left already
-            _send(peer, _LEAVE)
-        peer.close()
-
-
-def _welcome(peer: socket.socket, hello: bytes, world: int) -> Optional[int]:
-    """The rank of whoever connected, None when it is not of this gang."""
-    peer.settimeout(_HELLO_S)
+def _introduced(environment: Environment) -> "Tuple[socket.socket, _Bond]":
+    """A connection to whoever is where rank 0 is to be, which has been told who we are; and what proves its words.
+    Raises OSError."""
+    peer = socket.create_connection((environment.address, environment.port), timeout=5.0)
     try:
-        said, _, rank = _receive(peer, limit=4096).rpartition(b" ")
-    except OSError:
+        drawn = _exactly(peer, _NONCE)
+        ours = os.urandom(_NONCE)
+        said = _said(environment, environment.rank)
+        proof = _Bond(environment, drawn, ours).proof(said)
+        _send(peer, ours + proof + said)
+        _ready(peer)
+    except BaseException:
+        peer.close()
+        raise
+    return peer, _Bond(environment, ours, drawn)
+
+
+def _said(environment: Environment, rank: int) -> bytes:
+    return _HELLO + environment.gang.encode() + b" %d" % rank
+
+
+class _Bond:
+    """Between two ends of a connection, each of which has drawn bytes that nobody else can have heard before."""
+
+    def __init__(self, environment: Environment, asker: bytes, answerer: bytes) -> None:
+        self._secret = environment.secret.encode()
+        self._drawn = asker + answerer
+
+    def proof(self, text: bytes) -> bytes:
+        """That the answerer, who says this, knows the secret."""
+        return hmac.new(self._secret, self._drawn + text, "sha256").digest()
+
+    def signed(self, text: bytes) -> bytes:
+        return text + self.proof(text)
+
+
+class _Guest:
+    """Who connected, and has not said yet who it is."""
+
+    def __init__(self) -> None:
+        self.came_at = time.monotonic()
+        self.nonce = os.urandom(_NONCE)
+        self.data = b""
+
+    def hello(self) -> Optional[bytes]:
+        """What it said; None until that is whole. Raises RankLost."""
+        begins = _HEADER.size
+        if len(self.data) < begins:
+            return None
+        (size,) = _HEADER.unpack(self.data[:begins])
+        there = len(self.data) - begins
+        if size > _SAID or there > size:
+            raise RankLost("not one of ours")
+        if there < size:
+            return None
+        return self.data[begins:]
+
+
+class _Door:
+    """Where rank 0 lets the others in. All that knock are heard side by side, each for a while."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.joined: Dict[int, socket.socket] = {}  #: by rank
+        self._bonds: Dict[int, _Bond] = {}
+        self._guests: Dict[socket.socket, _Guest] = {}  #: in the order in which they came
+        self._server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self._server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            here = environment.address in ("127.0.0.1", "localhost")
+            self._server.bind(("127.0.0.1" if here else "", environment.port))
+            self._server.listen(max(environment.world, _MOST_GUESTS))
+            self._server.setblocking(False)
+        except BaseException:
+            self._server.close()
+            raise
+
+    def look(self, patience_s: float) -> None:
+        """Who knocks, and what they say."""
+        poll = select.poll()
+        poll.register(self._server, select.POLLIN)
+        known = {}
+        for peer in self._guests:
+            known[peer.fileno()] = peer
+            poll.register(peer, select.POLLIN)
+        for fd, _ in poll.poll(patience_s * 1000):
+            if fd in known:
+                self._hear(known[fd])
+            else:
+                self._open()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Turn away who has had its time, and the first of too many."""
+        since = time.monotonic() - _HELLO_S
+        for peer, guest in list(self._guests.items()):
+            if guest.came_at < since or len(self._guests) > _MOST_GUESTS:
+                self._turn_away(peer)
+
+    def dismiss(self) -> None:
+        """Tell all that came, those at the door too, that there will be no gang."""
+        before = -1
+        while len(self.joined) > before:  # until nobody comes any more
+            before = len(self.joined)
+            self.look(_LOOK_S)
+        for rank in self.joined:
+            with contextlib.suppress(RankLost):  # it has left already
+                self._tell(rank, _LEAVE)
+
+    def form(self) -> "List[socket.socket]":
+        """Tell all that they are a gang; in the order of their ranks, and the caller's from now on. Raises RankLost."""
+        peers = []
+        for rank in sorted(self.joined):
+            self._tell(rank, _FORMED)
+            peers.append(self.joined[rank])
+        self.joined = {}
+        return peers
+
+    def close(self) -> None:
+        self._server.close()
+        for guest in self._guests:
+            guest.close()
+        for peer in self.joined.values():
+            peer.close()
+
+    def _open(self) -> None:
+        with contextlib.suppress(OSError):  # it has gone again
+            peer, _address = self._server.accept()
+            peer.setblocking(False)
+            guest = self._guests[peer] = _Guest()
+            peer.send(guest.nonce)
+
+    def _hear(self, peer: socket.socket) -> None:
+        guest = self._guests[peer]
+        try:
+            data = peer.recv(_SAID)
+            guest.data += data
+            said = guest.hello()
+            if not data:
+                self._turn_away(peer)
+            elif said is not None:
+                self._join(peer, guest, said)
+        except OSError:  # a RankLost is one too
+            self._turn_away(peer)
+
+    def _join(self, peer: socket.socket, guest: _Guest, said: bytes) -> None:
+        drawn = said[:_NONCE]
+        proof = said[_NONCE:_SIGNED]
+        text = said[_SIGNED:]
+        rank = self._rank(text)
+        right = _Bond(self._environment, guest.nonce, drawn).proof(text)
+        proven = hmac.compare_digest(proof, right)
+        if not proven or rank is None:
+            _send(peer, _STRANGER)  # or a rank of another start
+            raise RankLost("not one of ours")
+        del self._guests[peer]
+        _ready(peer)
+        self.joined[rank] = peer
+        self._bonds[rank] = _Bond(self._environment, drawn, guest.nonce)
+
+    def _rank(self, text: bytes) -> Optional[int]:
+        """Which of those that are not there yet says so."""
+        for rank in range(1, self._environment.world):
+            if rank not in self.joined and text == _said(self._environment, rank):
+                return rank
         return None
-    if said != hello or not rank.isdigit() or not 1 <= int(rank) < world:
-        return None
-    return int(rank)
+
+    def _tell(self, rank: int, word: bytes) -> None:
+        _send(self.joined[rank], self._bonds[rank].signed(word))
+
+    def _turn_away(self, peer: socket.socket) -> None:
+        if self._guests.pop(peer, None) is not None:
+            peer.close()
 
 
 def _ready(peer: socket.socket) -> None:

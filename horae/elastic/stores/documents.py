@@ -20,20 +20,22 @@ def get(url: str) -> Optional[bytes]:
     return hdfs.document(remote)
 
 
-def put(url: str, data: bytes, at: str = "") -> None:
+def put(url: str, data: bytes, at: str = "", private: bool = False) -> None:
     """Replace the document at once. `at`: the URL of a folder whose stamp shall tell of it (default: its own folder's).
+    `private`: for its writer alone to read.
 
     Raises OSError.
     """
     path = _local(url)
     if path is not None:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        write_atomic(path, data)
+        write_atomic(path, data, mode=0o600 if private else 0o644)
         return
     from . import webhdfs
 
     hdfs, remote = webhdfs.locate(url)
-    hdfs.keep_document(remote, data, webhdfs.locate(at)[1] if at else remote.rpartition("/")[0])
+    folder = webhdfs.locate(at)[1] if at else remote.rpartition("/")[0]
+    hdfs.keep_document(remote, data, folder, "700" if private else "755")
 
 
 def size(url: str) -> int:

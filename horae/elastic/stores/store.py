@@ -7,11 +7,12 @@ next start.
 
 import os
 import shutil
+import sys
 import tempfile
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional, Set
 
 from .. import protocol
-from ..files import read_bytes, sync_folder
+from ..files import anybodys, owner_here, read_bytes, sync_folder
 
 _TEMPORARY = ".tmp-"
 
@@ -73,13 +74,38 @@ class FolderStore(Store):
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         self.url = self.path
+        self._told: Set[str] = set()
 
     def entries(self) -> List[str]:
+        return [name for name in self._believed() if not name.startswith(".")]
+
+    def _believed(self) -> List[str]:
+        """What lies there; where anybody may have put it, what is of who asks: a checkpoint can hold anything that its
+        reader would run."""
         try:
             names = os.listdir(self.path)
         except FileNotFoundError:
             return []
-        return [name for name in names if not name.startswith(".")]
+        strange = self._not_of((0, os.geteuid()), names)
+        if not strange or not anybodys(self.path):
+            return names
+        strange = self._not_of((0, owner_here(self.path)), strange)
+        for name in strange:
+            if name not in self._told:
+                self._told.add(name)
+                words = (self.path, name)
+                sys.stderr.write("[horae] %s/%s is passed over: another user's, where anybody may write\n" % words)
+        return [name for name in names if name not in strange]
+
+    def _not_of(self, owners: "tuple[int, int]", names: List[str]) -> List[str]:
+        found = []
+        for name in names:
+            try:
+                if os.lstat(os.path.join(self.path, name)).st_uid not in owners:
+                    found.append(name)
+            except FileNotFoundError:
+                continue  # it is being moved
+        return found
 
     def read(self, entry: str, name: str) -> Optional[bytes]:
         return read_bytes(os.path.join(self.path, entry, name), 16 << 20)
@@ -118,10 +144,7 @@ class FolderStore(Store):
         shutil.rmtree(doomed, ignore_errors=True)
 
     def sweep(self) -> List[str]:
-        try:
-            left = [name for name in os.listdir(self.path) if name.startswith(_TEMPORARY)]
-        except FileNotFoundError:
-            return []
+        left = [name for name in self._believed() if name.startswith(_TEMPORARY)]
         for name in left:
             shutil.rmtree(os.path.join(self.path, name), ignore_errors=True)
         return left

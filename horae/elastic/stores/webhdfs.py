@@ -101,12 +101,12 @@ class Hdfs(NameNodes):
         """A document kept in attributes; None when there is none."""
         return _found(lambda: attributes.join(self.ask("GET", path, "GETXATTRS", encoding="base64")), None)
 
-    def keep_document(self, path: str, data: bytes, at: str) -> None:
+    def keep_document(self, path: str, data: bytes, at: str, mode: str = "755") -> None:
         """Replace a document at once. It is made in the folder `at`, whose stamp changes with it."""
         folder, _, name = path.rpartition("/")
         temporary = "%s/%s%s.%s" % (at, _TEMPORARY, name, os.urandom(4).hex())
         pieces = attributes.split(data)
-        self.make_folder(temporary, permission="755")
+        self.make_folder(temporary, permission=mode)
         for key, value in pieces:
             settings = {"xattr.name": key, "xattr.value": value, "flag": "CREATE"}
             self.ask("PUT", temporary, "SETXATTR", **settings)

@@ -9,12 +9,17 @@
     output.log  what all ranks of all starts wrote                     supervisor
 
 All files are replaced atomically. Only the holder of `lock` writes `state.json`.
+
+Where there are no ACLs everybody may put files there, and whoever takes a name keeps it: the job could not say how it
+ends. There the names of the supervisor's own files have a suffix that nobody can know before they are there, and
+`output.log` is its owner's alone to read.
 """
 
 import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from typing import Any, Dict, Optional
 
@@ -24,14 +29,18 @@ from ..sdk.stopping import stop_asked
 
 #: Room set aside for the two states that may still have to be written when the disk is full.
 _RESERVE = 4096
+#: What the adapter writes, whose folder it is: it may put its own in any other's place.
+_TOLD = (protocol.SPEC_FILE, protocol.EPOCH_FILE, protocol.STOP_FILE, protocol.CANCEL_FILE)
 
 
 class JobFolder:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, suffix: str = "") -> None:
         self.path = os.path.abspath(path)
+        self.suffix = suffix
 
     def file(self, name: str) -> str:
-        return os.path.join(self.path, name)
+        """Of the supervisor's own, and of those that every adapter writes."""
+        return os.path.join(self.path, name if name in _TOLD else name + self.suffix)
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -156,6 +165,26 @@ class JobFolder:
             sync_folder(self.path)
             return
         raise OSError(errno.ENOSPC, "no room for the job's state, and its reserve is used up", self.path)
+
+
+def own_suffix(path: str) -> str:
+    """Behind the names of this user's own files in a job folder; drawn here where there is none yet. Raises OSError."""
+    if not os.stat(path).st_mode & stat.S_IWOTH:
+        return ""
+    for name in sorted(os.listdir(path)):
+        if name.startswith(protocol.LOCK_FILE + ".") and _is_mine(os.path.join(path, name)):
+            return name[len(protocol.LOCK_FILE) :]
+    suffix = ".%s" % os.urandom(8).hex()
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(os.path.join(path, protocol.LOCK_FILE + suffix), flags, 0o644))
+    return suffix
+
+
+def _is_mine(path: str) -> bool:
+    try:
+        return os.lstat(path).st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False
 
 
 def read_epoch(path: str) -> int:

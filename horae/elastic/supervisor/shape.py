@@ -54,8 +54,13 @@ def places(
     return found
 
 
+def new_secret() -> str:
+    """For the ranks of one start, who hear it by their environment, which the kernel shows to their user alone."""
+    return os.urandom(16).hex()
+
+
 def rank_environment(
-    place: RankPlace, allocation: Mapping[str, int], world: int, address: str, port: int
+    place: RankPlace, allocation: Mapping[str, int], world: int, address: str, port: int, secret: str
 ) -> Dict[str, str]:
     """What a rank is told about the gang. All GPUs granted on its node are visible to it; LOCAL_RANK is its own."""
     env = {
@@ -68,6 +73,7 @@ def rank_environment(
         "MASTER_PORT": str(port),
         "CUDA_VISIBLE_DEVICES": place.devices,
         protocol.ENV_PORT: str(port + 1),
+        protocol.ENV_SECRET: secret,
         protocol.ENV_NODES: json.dumps(dict(allocation)),
     }
     if place.speed is not None:
@@ -85,13 +91,13 @@ def local_members(
 ) -> List[Member]:
     """The whole gang as processes of this machine."""
     ranks = places(allocation, slots, speeds)
-    port = free_ports()
+    port, secret = free_ports(), new_secret()
     here = "127.0.0.1"
     cluster = TaskLayout(base, [here] * len(ranks), [here], port)
     members = []
     for place in ranks:
         env = dict(base)
-        env.update(rank_environment(place, allocation, len(ranks), here, port))
+        env.update(rank_environment(place, allocation, len(ranks), here, port, secret))
         if slots:
             env["CUDA_DEVICE_ORDER"] = (
                 "PCI_BUS_ID"  # nvidia-smi's, by which they were granted; CUDA's: the fastest first

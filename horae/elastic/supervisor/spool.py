@@ -7,6 +7,7 @@ end is passed on in pieces.
 
 import errno
 import os
+import stat
 import time
 from typing import Optional
 
@@ -55,11 +56,16 @@ class Spool:
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
-            self._fd = os.open(self.path, flags, 0o644)
+            self._fd = os.open(self.path, flags, self._mode())
             self._size = os.fstat(self._fd).st_size
         except OSError as error:
             self._fd = None
             self._why = error.strerror or str(error)
+
+    def _mode(self) -> int:
+        """What a job says is nobody else's to read, where its folder is open to all."""
+        above = os.stat(os.path.dirname(self.path) or ".")
+        return 0o600 if above.st_mode & stat.S_IWOTH else 0o644
 
     def _put(self, data: bytes) -> None:
         if self.limit and self._size and self._size + len(data) > self.limit:

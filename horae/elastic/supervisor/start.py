@@ -8,7 +8,7 @@ from typing import Callable, Dict, List
 from .. import protocol
 from . import shape
 from .gang import Member
-from .jobfolder import JobFolder
+from .jobfolder import JobFolder, own_suffix
 from .run import Run, Unusable, apply_extra, checkpoint_url
 from .supervisor import STOP_SIGNALS
 
@@ -41,12 +41,13 @@ def trainer_environment(options: argparse.Namespace, folder: JobFolder, epoch: i
     checkpoint = None if options.checkpoint is None else checkpoint_url(options.checkpoint, os.getcwd())
     name = options.name or os.path.basename(options.command[0])
     env.update(shape.trainer_environment(name, folder.path, epoch, checkpoint, fence, options.grace))
+    env[protocol.ENV_SUFFIX] = folder.suffix
     return env
 
 
 def open_folder(path: str) -> JobFolder:
     os.makedirs(path, exist_ok=True)
-    return JobFolder(path)
+    return JobFolder(path, own_suffix(path))
 
 
 def hold(folder: JobFolder) -> None:

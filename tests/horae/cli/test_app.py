@@ -162,6 +162,19 @@ def test_a_bug_leaves_a_report_and_no_traceback(
     assert report.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_report_that_is_sent_on_holds_no_word_of_a_users_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(app, "_invoke", lambda _: 1 // 0)
+    words = "submit -g4 --name=SECRET --cwd /home/SECRET --env KEY=SECRET -- python train.py --key=SECRET SECRET"
+    assert app.run(words.split()) == exits.BUG
+    [report] = tmp_path.glob("horae-bug-*.txt")
+    text = report.read_text()
+    assert "SECRET" not in text
+    assert "command: horae submit -g --name --cwd ... --env ... ...\n" in text
+
+
 def test_a_bug_on_a_full_disk_is_still_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

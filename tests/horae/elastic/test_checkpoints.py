@@ -92,6 +92,53 @@ def test_a_manifest_of_wrong_types_harms_nobody_who_looks(store: FolderStore, ch
     assert (newest is None) is ("time_s" not in changes)
 
 
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("place", "believed"),
+    [
+        ("everybody's", False),
+        ("everybody's, sticky", False),
+        ("a stranger's among everybody's", False),
+        ("below a stranger's among everybody's", False),
+        ("mine", True),
+        ("a colleague's", True),
+        ("in a project's among everybody's", True),
+    ],
+)
+def test_where_anybody_may_write_only_ones_own_checkpoints_are_believed(
+    tmp_path: Path, place: str, believed: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its reader runs what a checkpoint holds: a pickle, say. And who knows where one is to be can be there first."""
+    stranger, project = 12345, 12346
+    scratch = tmp_path / "scratch"
+    folder = scratch / "run" / "ckpt"
+    folder.mkdir(parents=True)
+    if "among everybody's" in place:
+        scratch.chmod(0o1777)
+    if place.startswith("everybody's"):
+        folder.chmod(0o1777 if "sticky" in place else 0o777)
+    elif place == "a stranger's among everybody's":
+        (scratch / "run").chmod(0o1777)
+    if place != "mine":
+        os.chown(folder, stranger, -1)
+    if place == "below a stranger's among everybody's":
+        os.chown(scratch / "run", stranger, -1)
+    if place == "in a project's among everybody's":
+        os.chown(scratch / "run", project, -1)
+    store = FolderStore(str(folder))
+    own, planted = write(store, 12), write(store, 99, epoch=9)
+    (folder / ".tmp-theirs").mkdir()
+    for name in (planted.name, ".tmp-theirs"):
+        os.chown(folder / name, stranger, -1)
+    fresh = FolderStore(str(folder))
+    assert checkpoints.marks(fresh) == ([planted, own] if believed else [own])
+    said = capfd.readouterr().err
+    assert (f"{planted.name} is passed over" in said) is not believed
+    checkpoints.marks(fresh)
+    assert planted.name not in capfd.readouterr().err, "said once"
+    assert fresh.sweep() == ([".tmp-theirs"] if believed else [])
+
+
 def test_newest_is_by_epoch_then_step(store: FolderStore) -> None:
     for step, epoch in ((500, 1), (300, 2), (310, 2), (20, 1)):
         write(store, step, epoch)

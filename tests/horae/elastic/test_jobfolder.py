@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from horae.elastic import files
+from horae.elastic import files, protocol
 from horae.elastic.sdk.stopping import stop_asked
+from horae.elastic.supervisor import start
 from horae.elastic.supervisor.jobfolder import JobFolder
+from horae.elastic.supervisor.spool import Spool
 
 
 @pytest.fixture
@@ -90,6 +94,36 @@ def test_nothing_of_a_strangers_is_heeded_where_everybody_may_write(
     assert (folder.state() is not None, folder.epoch() == 7) == (heeded, heeded)
     assert said_of_stop(folder, "stay", True) is heeded
     assert translate(folder, 1, 1) == (9 if heeded else 1)
+
+
+@pytest.mark.root
+def test_a_stranger_who_takes_names_where_everybody_may_write_keeps_no_job_from_its_own() -> None:
+    """Without ACLs a job's folder is open to all: its lock, its account and its log are the job's all the same, in
+    each of its starts, and its log is nobody else's to read."""
+    place = tempfile.mkdtemp()  # not pytest's own, which is closed to users
+    try:
+        Path(place).chmod(0o1777)
+        for name in (protocol.LOCK_FILE, protocol.STATE_FILE, protocol.LOG_FILE, ".ended-1", "lock.0"):
+            Path(place, name).write_text("{}")
+            os.chown(Path(place, name), 12345, 12345)
+        os.seteuid(12346)
+        for word in ("running", "stopped"):
+            folder = start.open_folder(place)
+            lock = folder.take_lock()
+            assert lock is not None
+            os.close(lock)
+            assert folder.state() == (None if word == "running" else {"state": "running"})
+            folder.write_state({"state": word})
+            spool = Spool(folder.file(protocol.LOG_FILE))
+            spool.write(b"a key\n")
+            spool.close()
+            assert spool.dropped == 0
+        (log,) = (path for path in Path(place).glob("output.log*") if path.stat().st_uid == 12346)
+        assert log.stat().st_mode & 0o077 == 0
+        assert log.read_bytes() == b"a key\n" * 2
+    finally:
+        os.seteuid(0)
+        shutil.rmtree(place)
 
 
 def test_a_full_disk_keeps_the_old_account_whole_or_takes_the_new_one_from_the_reserve(

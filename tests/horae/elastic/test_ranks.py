@@ -13,13 +13,14 @@ import pytest
 from horae.elastic.sdk import ranks
 from horae.elastic.sdk.environment import Environment
 from horae.elastic.sdk.ranks import Alone, NotFormed, RankLost, Star, connect
-from horae.elastic.supervisor.shape import free_ports
+from horae.elastic.supervisor.shape import free_ports, local_members
 
 
-def environment(rank: int, world: int, port: int, epoch: int = 1) -> Environment:
-    return Environment(
-        {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_PORT": str(port), "HORAE_EPOCH": str(epoch)}
-    )
+def environment(rank: int, world: int, port: int, epoch: int = 1, secret: str = "theirs") -> Environment:
+    return Environment({
+        "RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_PORT": str(port), "HORAE_EPOCH": str(epoch),
+        "HORAE_SECRET": secret,
+    })  # fmt: skip
 
 
 def gang(world: int, body: Callable[[Star], Any]) -> list[Any]:
@@ -103,6 +104,86 @@ def test_strangers_and_ranks_of_another_start_are_not_let_in() -> None:
     assert found == [[1.0], [1.0]]
 
 
+def test_who_knows_all_but_the_secret_joins_nothing() -> None:
+    """The name of a gang is no secret: job, start and port can be seen by every user of the machine."""
+    port = free_ports()
+    found: list[list[float]] = []
+
+    def one(rank: int) -> None:
+        star = Star(environment(rank, 2, port), patience_s=120.0)
+        found.append(star.all_max([float(rank)]))
+        star.close()
+
+    zero = threading.Thread(target=one, args=(0,))
+    zero.start()
+    for guess in ("", "mine"):
+        with pytest.raises(RankLost):
+            Star(environment(1, 2, port, secret=guess), 120.0)
+    one(1)
+    zero.join(120.0)
+    assert found == [[1.0], [1.0]]
+
+
+def test_the_ranks_of_one_start_are_given_one_secret() -> None:
+    told: list[str] = []
+    for _ in range(2):
+        started = local_members(["x"], {}, "/", {"a": 2, "b": 1})
+        of_this = {member.env["HORAE_SECRET"] for member in started}
+        assert len(of_this) == 1 and all(of_this)
+        told += of_this
+    assert told[0] != told[1]
+
+
+def test_who_listens_in_rank_zeros_place_tells_the_others_nothing() -> None:
+    """What it said would be where the checkpoint is that they load."""
+    port, over = free_ports(), threading.Event()
+
+    def false_zero() -> None:
+        with pytest.raises(NotFormed):  # nobody joined it
+            Star(environment(0, 2, port, secret="mine"), 120.0, over.is_set)
+
+    def mimic() -> None:
+        with socket.create_server(("127.0.0.1", port + 1)) as server:
+            peer, _ = server.accept()
+            peer.sendall(b"\0" * 16)
+            peer.recv(4096)
+            word = b"formed" + b"\0" * 32
+            peer.sendall(len(word).to_bytes(8, "big") + word)
+            peer.recv(4096)
+
+    for stranger in (false_zero, mimic):
+        thread = threading.Thread(target=stranger)
+        thread.start()
+        with pytest.raises(RankLost):
+            Star(environment(1, 2, port), 120.0)
+        over.set()
+        thread.join(120.0)
+
+
+def test_who_connects_and_says_nothing_keeps_nobody_waiting() -> None:
+    port, silent = free_ports(), list[socket.socket]()
+    found: list[list[float]] = []
+
+    def one(rank: int) -> None:
+        star = Star(environment(rank, 2, port), patience_s=300.0)
+        found.append(star.all_max([float(rank)]))
+        star.close()
+
+    zero = threading.Thread(target=one, args=(0,))
+    zero.start()
+    try:
+        for _ in range(200):
+            silent.append(socket.create_connection(("127.0.0.1", _listening(port + 1)), timeout=90.0))
+        started = threading.Thread(target=one, args=(1,))
+        started.start()
+        started.join(200.0)
+        zero.join(200.0)
+    finally:
+        for each in silent:
+            each.close()
+    assert found == [[1.0], [1.0]]
+
+
 def _listening(port: int) -> int:
     """`port`, once somebody listens there."""
     import time
@@ -128,19 +209,18 @@ def test_a_gang_that_does_not_form_is_told() -> None:
 def test_a_gang_asked_to_leave_while_it_forms_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of four ranks came; rank 0 hears the request, and the other one is told by it."""
     port, joined, told = free_ports(), threading.Event(), list[int]()
-    welcome = ranks._welcome
+    join = ranks._Door._join
 
-    def noticed(*arguments: Any) -> Any:
-        rank = welcome(*arguments)
+    def noticed(*arguments: Any) -> None:
+        join(*arguments)
         joined.set()
-        return rank
 
     def one(rank: int, asked: Callable[[], bool]) -> None:
         with pytest.raises(NotFormed):
             Star(environment(rank, 4, port), 200.0, asked)
         told.append(rank)
 
-    monkeypatch.setattr(ranks, "_welcome", noticed)
+    monkeypatch.setattr(ranks._Door, "_join", noticed)
     threads = [threading.Thread(target=one, args=pair) for pair in ((0, joined.is_set), (1, lambda: False))]
     for thread in threads:
         thread.start()

@@ -248,6 +248,25 @@ def test_ranks_follow_the_order_of_the_list() -> None:
     assert json.loads(ranks[0].env["HORAE_NODES"]) == {"b": 2, "a": 3}
 
 
+def test_ranks_of_all_members_are_given_one_secret_that_nobody_else_can_read(tmp_path: Path) -> None:
+    gates = {name: Gate(str(tmp_path), name, 1, print) for name in ("w-a", "w-b")}
+    for gate in gates.values():
+        gate.register()
+    members = [{"name": name, "gpus": 1, "host": "h"} for name in gates]
+    value = {"epoch": 1, "state": "open", "members": members, "port": 1234}
+    documents.put(str(tmp_path / "gate"), json.dumps(value).encode())
+    told = set()
+    for name, gate in gates.items():
+        opening = gate.wait(after=0)
+        assert opening is not None
+        told |= {rank.env["HORAE_SECRET"] for rank in opening.members(["x"], {}, "/", name)}
+    assert len(told) == 1 and all(told)
+    for kept in (tmp_path / "secrets").iterdir():
+        assert kept.stat().st_mode & 0o077 == 0
+    for kept in (tmp_path / "members").iterdir():
+        assert told.isdisjoint(json.loads(kept.read_text()).values())
+
+
 @pytest.mark.parametrize(
     ("text", "epoch"),
     [(b'{"epoch": 7, "state": "stop"}', 7), (b"7\n", 7), (b'{"epoch": 7, "st', 0), (b"[7]", 0), (b"", 0), (None, 0)],
