@@ -328,6 +328,20 @@ class Line:
                 found.append(mark)
         return found
 
+    @cached_property
+    def episode(self) -> Mark | None:
+        """The counter of episodes, where nothing but how many steps each had counts beside it."""
+        if not self.measures:
+            return None
+        found = None
+        for mark in self.marks:
+            key = mark.key.lower()
+            if mark.what in ("iteration", "epoch") and key != "steps":
+                return None
+            if key == "episode" and mark.what == "" and mark.kind == INT:
+                found = found or mark
+        return found
+
     @property
     def sized(self) -> bool:
         """Whether it begins with a counter and its total, and the only other counter is a size."""
@@ -421,6 +435,14 @@ def _as_counting(line: Line) -> None:
         line.staged.what, line.staged.meaning = "skip", None
 
 
+def _as_episode(line: Line) -> None:
+    for mark in line.marks:
+        if mark.what == "iteration":
+            mark.what, mark.meaning = "", None
+    if line.episode is not None:
+        line.episode.what = "iteration"
+
+
 def _as_it_is(line: Line) -> None:
     pass
 
@@ -445,6 +467,12 @@ COUNTS = (
         _as_leading,
         "a line that begins with a counter and its total counts by it; a count of parts beside it is a size",
         " 4358/50000: episode: 12, episode steps: 180, loss: 4.9184",
+    ),
+    Count(
+        lambda line: line.episode,
+        _as_episode,
+        "of an agent's episodes each has steps of its own: the episodes count",
+        "episode: 3, reward: 21.5, steps: 180, loss: 4.9184",
     ),
     Count(
         lambda line: "iteration" not in line.named and line.pair,

@@ -53,6 +53,7 @@ _LEVELS = (
     re.compile(rf"[\w./<>-]+\.(?:py|cc|cpp|cu|h|c|go|rs):{_N}(?::\w+\(?\)?)?\]?\s*(?:-|\||:|>>)?\s*"),
     re.compile(rf"(?:[\w]+\.)+\w+(?::\w+)*(?::{_N})?\s+(?:{_LEVEL}):?\s*(?:-\s+)?"),
     re.compile(rf"(?:\w+\.)+\w+(?::[\w<>]+)?:{_N}\s+-\s+"),
+    re.compile(rf"[A-Za-z_]\w*:[\w<>]+:{_N}\s+-\s+"),
     re.compile(rf"(?:[A-Za-z_]\w*)(?:\.\w+)*\s+-\s+(?={_LEVEL}\b)"),
     re.compile(rf"{_N}\s+(?=[\w./-]+\.(?:py|cc|cpp|h|go):{_N}\])"),
     re.compile(rf"@[\w./-]+\.py:{_N}\]\s*"),
