@@ -343,6 +343,13 @@ class Line:
         return found
 
     @property
+    def counts_plainly(self) -> bool:
+        """Whether the first number is called a count, a loss follows, and nothing else counts."""
+        first = self.marks[0]
+        plain = first.what == "" and first.kind == INT and first.key.lower() in ("count", "counter")
+        return plain and "loss" in self.named and self.named.isdisjoint(("iteration", "epoch"))
+
+    @property
     def sized(self) -> bool:
         """Whether it begins with a counter and its total, and the only other counter is a size."""
         named = [m for m in self.marks if m.what == "iteration"]
@@ -443,6 +450,10 @@ def _as_episode(line: Line) -> None:
         line.episode.what = "iteration"
 
 
+def _as_counting_plainly(line: Line) -> None:
+    line.marks[0].what = "iteration"
+
+
 def _as_it_is(line: Line) -> None:
     pass
 
@@ -473,6 +484,12 @@ COUNTS = (
         _as_episode,
         "of an agent's episodes each has steps of its own: the episodes count",
         "episode: 3, reward: 21.5, steps: 180, loss: 4.9184",
+    ),
+    Count(
+        lambda line: line.counts_plainly,
+        _as_counting_plainly,
+        "before a loss a count is the counter",
+        "count: 50, loss: 228.9013",
     ),
     Count(
         lambda line: "iteration" not in line.named and line.pair,
