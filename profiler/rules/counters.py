@@ -66,13 +66,26 @@ class Beside:
     only_parts: bool  #: parts of a loss, and no whole
     named_loss: bool  #: some key ends with the word loss
     counts_to_mse: bool  #: an epoch and its total, and a squared error behind them, are all
+    errors: tuple[str, ...]  #: keys of an error of training and of the same of held-out data, where no loss is told
 
     @classmethod
     def of(cls, marks: list[Mark]) -> Beside:
         what = {m.what for m in marks}
         keys = frozenset(m.key.lower() for m in marks)
         named_loss = any(key.endswith("loss") for key in keys)
-        return cls(keys, "part" in what and "loss" not in what, named_loss, _counts_to_one(marks))
+        errors = _errors(keys) if what.isdisjoint(("loss", "validation_loss")) else ()
+        return cls(keys, "part" in what and "loss" not in what, named_loss, _counts_to_one(marks), errors)
+
+
+def _errors(keys: frozenset[str]) -> tuple[str, ...]:
+    """The keys of the error of both sides, training's first: `train mse` and `val mse`."""
+    sides = {side: key for key in sorted(keys) if (side := _side_of_error(key))}
+    return (sides["train"], sides["validation"]) if len(sides) == 2 else ()
+
+
+def _side_of_error(key: str) -> str:
+    words = words_of(key)
+    return side_of(words[0]) if len(words) == 2 and words[1] in ("mse", "rmse") else ""
 
 
 def _counts_to_one(marks: list[Mark]) -> bool:
@@ -148,6 +161,18 @@ MENDS = (
         "loss",
         "an error that stands alone behind a counter and its total is the loss",
         "epoch 3/60 mse=0.6697",
+    ),
+    Mend(
+        lambda m, by: by.errors and m.what == "" and m.key.lower() in by.errors[:1],
+        "loss",
+        "of an error of both sides, where no loss is told, training's is the loss",
+        "Epoch 3 | Train MSE: 0.0335 | Gate Loss: 0.3044 | Val MSE: 0.0315",
+    ),
+    Mend(
+        lambda m, by: by.errors and m.what == "" and m.key.lower() in by.errors[1:],
+        "validation_loss",
+        "and the other side's the held-out one",
+        "Epoch 3 | Train MSE: 0.0335 | Gate Loss: 0.3044 | Val MSE: 0.0315",
     ),
     Mend(
         lambda m, by: m.what == "epochs" and m.total is not None and m.meaning is not None,

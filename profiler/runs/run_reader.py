@@ -242,11 +242,12 @@ class Runs:
             return True
         if total > (series.total or 0.0):
             return self._is_aside_though_longer(series, plan)
-        if total == series.filled and not series.aside:
+        full = series.last_iteration == series.total
+        if full and total == series.filled and not series.aside:
             series.aside = [series.total or 0.0]  # each epoch begins with the shorter one: the longer one evaluates
             return False
         drawn, series.newer = series.count - series.newer, series.count
-        if series.last_iteration == series.total:
+        if full:
             return plan.loss is not None or any(s.has_loss for s in self.bounds.open.series.values())
         if drawn < BY_ITSELF:
             return False

@@ -323,6 +323,7 @@ SENSES = (
                     "target",
                 )
                 or k.present & _EXTREMES
+                or "recall" in k.present
             )
         ),
         lambda k: None,
