@@ -354,7 +354,7 @@ def others() -> list[str]:
         "to ninth, and their first reading, at commit 362f66c; the tenth and eleventh at c1f595a, the next two at",
         "9163c1a, then 8f19a08, the two behind them at e0d381d, the eighteenth at 18b1431, the two behind it at",
         "6682233, then 661236c, then 681a76e, then b3b56e3, then 3913e0b, then 83543a3, then bd72488, then",
-        "a55e87d, then 7adce5e, c933524, 11fc423, the last at 642d474). The first reading is what to expect of a log that",
+        "a55e87d, 7adce5e, c933524, 11fc423, the last at 642d474). The first reading is what to expect of a log that",
         "nobody has seen; after it the forms that were missed were added, so the later rows are no forecast. The",
         "halves that were held out before (sixth, ninth, eleventh, thirteenth, fifteenth, seventeenth, eighteenth,",
         "twentieth, twenty-second) were looked at before or after the next set was labelled, the twenty-fourth after",
