@@ -20,6 +20,8 @@ from statistics import fmean, median
 from typing import Literal, TypeVar
 
 from profiler.model import Kind, LossKind, LossSummary, Point, Run, SeriesSummary, Value
+from profiler.rules.lexicon.sides import side_of
+from profiler.rules.lexicon.words import against_each_other, averaged, words_of
 
 LATE = 1.5  #: logging intervals that a rank's line may be behind
 SUMMED = 3  #: losses of which one may be the sum of the others
@@ -68,10 +70,8 @@ class Positions:
         counted = [replace(p, epoch=passes.get(p.line, p.epoch)) for p in counted] if passes else counted
         unnamed = _before_the_first(counted)
         seen = _lengths(counted, unnamed)
-        if run.iterations_per_epoch is None and not any(p.iterations for p in counted):
-            # the last index seen is not the epoch's length: the next epoch's first must lie behind it
-            room = _room(counted)
-            seen = defaultdict(float, {epoch: last + room for epoch, last in seen.items()})
+        more = _beyond_the_last(run, counted)
+        seen = {epoch: length + more for epoch, length in seen.items()}
         base = 0.0 if 0.0 in seen else 1.0
         length = run.iterations_per_epoch or max(seen.values())
         before: dict[float, float] = {}
@@ -127,6 +127,22 @@ def _lengths(counted: Sequence[Point], unnamed: float) -> dict[float, float]:
             epoch = _whole(p.epoch, unnamed)
             seen[epoch] = max(seen[epoch], p.iterations or 0.0, p.iteration)
     return seen
+
+
+def _beyond_the_last(run: Run, counted: Sequence[Point]) -> float:
+    """What an epoch holds more than its total, or where none is told than the last index seen: the next epoch's first
+    must lie behind that."""
+    if run.iterations_per_epoch is None and not any(p.iterations for p in counted):
+        return _room(counted)
+    return 1.0 if _counts_both_ends(counted) else 0.0
+
+
+def _counts_both_ends(counted: Sequence[Point]) -> bool:
+    """Whether a counter goes from 0 to its total by ones: an epoch has one more of them than the total says."""
+    if any(p.from_bar for p in counted):
+        return False  # a bar at 0 has done nothing yet
+    full = any(p.iteration == p.iterations for p in counted)
+    return full and _room(counted) == 1
 
 
 def _room(counted: Sequence[Point]) -> float:
@@ -204,14 +220,17 @@ def tells_two_sorts(run: Run) -> bool:
 
 
 def _curve_of_parts(run: Run, points: Sequence[Point]) -> Curve | None:
-    points = _on_one_line(points)
+    told, points = points, _on_one_line(points)
     if not points:
         return None
+    apart = points is not told
     parts = most_common([_names(p) for p in points])
     named = [p for p in points if _names(p) == parts]
     whole = _sum_of_others(named)
     if whole is not None:
         return _loss_curve(run, named, lambda p: p.losses[whole].value, parts[whole], ())
+    if apart and against_each_other(parts):
+        return None  # each network's own whole may be among them: nothing says which are to be added
     return _loss_curve(run, named, lambda p: sum(v.value for v in p.losses), "+".join(parts), parts)
 
 
@@ -364,7 +383,7 @@ def _named_curve(run: Run, rows: Sequence[tuple[Point, tuple[Value, ...]]]) -> C
     valued = [(p, values) for p, values in rows if values]
     if not valued:
         return None
-    name = _name_of([values[0].name for _, values in valued])
+    name = _summing_up([(p, values[0].name) for p, values in valued])
     kept = [(p, values[0]) for p, values in valued if values[0].name == name]
     beside = [p for p, _ in kept if p.kind is not Kind.VALIDATION]
     positions = _axis_of(run, beside) if beside else Positions.of(run)
@@ -380,6 +399,29 @@ def _placed(
     where = _held_out_positions(run)
     placed = [(where[p.line] if p.kind is Kind.VALIDATION else positions(p), p.rank, v.value) for p, v in kept]
     return curve_of((at, -1 if rank is None and alone else rank, value) for at, rank, value in placed)
+
+
+def _summing_up(told: Sequence[tuple[Point, str]]) -> str:
+    """The name that counts: of `loss` on the lines of an evaluation and `loss_avg` at its end the latter, which tells
+    once of each what the others tell so far."""
+    name = _name_of([name for _, name in told])
+    if averaged(name):
+        return name
+    epochs: dict[str, set[float | None]] = defaultdict(set)
+    for point, each in told:
+        epochs[each].add(point.epoch)
+    newest = told[-1][0].epoch  # its end may not have come yet
+    for other, ended in epochs.items():
+        if not averaged(other) or _measured(other) != _measured(name):
+            continue
+        if ended >= epochs[name] - {newest}:
+            return other
+    return name
+
+
+def _measured(name: str) -> list[str]:
+    """The words of a name, but for those that say of which data and that it is an average."""
+    return [word for word in words_of(name) if not averaged(word) and not side_of(word)]
 
 
 def _name_of(names: Sequence[str]) -> str:

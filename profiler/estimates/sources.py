@@ -6,6 +6,7 @@ clock is read from one rank only. `iteration` chooses among the sources and hold
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -159,7 +160,27 @@ def from_clock(run: Run) -> list[Sample]:
     if not counts:
         return []
     rank = max(counts, key=lambda r: counts[r])
-    return _differences(run, [(p, p.time_s) for p in stamped if p.rank == rank and p.time_s is not None], clocked=True)
+    known = [(p, p.time_s) for p in stamped if p.rank == rank and p.time_s is not None]
+    return _differences(run, _without_evaluations(run, known), clocked=True)
+
+
+def _without_evaluations(run: Run, known: list[tuple[Point, float]]) -> list[tuple[Point, float]]:
+    """The stamps without the time of evaluations, where one at the same index stands behind each line of training: it
+    begins where that line was written, and its own line tells when it ended."""
+    held = [p for p in run.points if p.kind is Kind.VALIDATION and p.time_s is not None]
+    lines = [p.line for p in held]
+    gone_s = 0.0
+    told = known[:1]
+    for (p, since_s), (behind, by_s) in pairwise(known):
+        at = bisect_left(lines, behind.line) - 1
+        newest = held[at] if at >= 0 and lines[at] > p.line else None
+        if newest is None or newest.time_s is None or newest.iteration != p.iteration:
+            return known
+        if not since_s <= newest.time_s <= by_s:
+            return known
+        gone_s += newest.time_s - since_s
+        told.append((behind, by_s - gone_s))
+    return told
 
 
 def from_epochs(run: Run, epoch: EpochTime | None) -> list[Sample]:

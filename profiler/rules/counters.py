@@ -66,13 +66,26 @@ class Beside:
     only_parts: bool  #: parts of a loss, and no whole
     named_loss: bool  #: some key ends with the word loss
     counts_to_mse: bool  #: an epoch and its total, and a squared error behind them, are all
+    errors: tuple[str, ...]  #: keys of an error of training and of the same of held-out data, where no loss is told
 
     @classmethod
     def of(cls, marks: list[Mark]) -> Beside:
         what = {m.what for m in marks}
         keys = frozenset(m.key.lower() for m in marks)
         named_loss = any(key.endswith("loss") for key in keys)
-        return cls(keys, "part" in what and "loss" not in what, named_loss, _counts_to_one(marks))
+        errors = _errors(keys) if what.isdisjoint(("loss", "validation_loss")) else ()
+        return cls(keys, "part" in what and "loss" not in what, named_loss, _counts_to_one(marks), errors)
+
+
+def _errors(keys: frozenset[str]) -> tuple[str, ...]:
+    """The keys of the error of both sides, training's first: `train mse` and `val mse`."""
+    sides = {side: key for key in sorted(keys) if (side := _side_of_error(key))}
+    return (sides["train"], sides["validation"]) if len(sides) == 2 else ()
+
+
+def _side_of_error(key: str) -> str:
+    words = words_of(key)
+    return side_of(words[0]) if len(words) == 2 and words[1] in ("mse", "rmse") else ""
 
 
 def _counts_to_one(marks: list[Mark]) -> bool:
@@ -148,6 +161,18 @@ MENDS = (
         "loss",
         "an error that stands alone behind a counter and its total is the loss",
         "epoch 3/60 mse=0.6697",
+    ),
+    Mend(
+        lambda m, by: by.errors and m.what == "" and m.key.lower() in by.errors[:1],
+        "loss",
+        "of an error of both sides, where no loss is told, training's is the loss",
+        "Epoch 3 | Train MSE: 0.0335 | Gate Loss: 0.3044 | Val MSE: 0.0315",
+    ),
+    Mend(
+        lambda m, by: by.errors and m.what == "" and m.key.lower() in by.errors[1:],
+        "validation_loss",
+        "and the other side's the held-out one",
+        "Epoch 3 | Train MSE: 0.0335 | Gate Loss: 0.3044 | Val MSE: 0.0315",
     ),
     Mend(
         lambda m, by: m.what == "epochs" and m.total is not None and m.meaning is not None,
@@ -328,6 +353,27 @@ class Line:
                 found.append(mark)
         return found
 
+    @cached_property
+    def episode(self) -> Mark | None:
+        """The counter of episodes, where nothing but how many steps each had counts beside it."""
+        if not self.measures:
+            return None
+        found = None
+        for mark in self.marks:
+            key = mark.key.lower()
+            if mark.what in ("iteration", "epoch") and key != "steps":
+                return None
+            if key == "episode" and mark.what == "" and mark.kind == INT:
+                found = found or mark
+        return found
+
+    @property
+    def counts_plainly(self) -> bool:
+        """Whether the first number is called a count, a loss follows, and nothing else counts."""
+        first = self.marks[0]
+        plain = first.what == "" and first.kind == INT and first.key.lower() in ("count", "counter")
+        return plain and "loss" in self.named and self.named.isdisjoint(("iteration", "epoch"))
+
     @property
     def sized(self) -> bool:
         """Whether it begins with a counter and its total, and the only other counter is a size."""
@@ -421,6 +467,18 @@ def _as_counting(line: Line) -> None:
         line.staged.what, line.staged.meaning = "skip", None
 
 
+def _as_episode(line: Line) -> None:
+    for mark in line.marks:
+        if mark.what == "iteration":
+            mark.what, mark.meaning = "", None
+    if line.episode is not None:
+        line.episode.what = "iteration"
+
+
+def _as_counting_plainly(line: Line) -> None:
+    line.marks[0].what = "iteration"
+
+
 def _as_it_is(line: Line) -> None:
     pass
 
@@ -445,6 +503,18 @@ COUNTS = (
         _as_leading,
         "a line that begins with a counter and its total counts by it; a count of parts beside it is a size",
         " 4358/50000: episode: 12, episode steps: 180, loss: 4.9184",
+    ),
+    Count(
+        lambda line: line.episode,
+        _as_episode,
+        "of an agent's episodes each has steps of its own: the episodes count",
+        "episode: 3, reward: 21.5, steps: 180, loss: 4.9184",
+    ),
+    Count(
+        lambda line: line.counts_plainly,
+        _as_counting_plainly,
+        "before a loss a count is the counter",
+        "count: 50, loss: 228.9013",
     ),
     Count(
         lambda line: "iteration" not in line.named and line.pair,

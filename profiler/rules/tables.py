@@ -36,6 +36,8 @@ _NAME = re.compile(r"^[\"']?[^\W\d][\w /%@().#:\[\]-]*[\"']?$|^[\"']?[_#%][\w /%
 _CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(%|s|ms|[KMGT]i?B?)?[\"']?$")
 #: A cell between signs may hold more than its number: the name of its unit before it, an uncertainty, a stamp behind.
 _DRESSED = re.compile(rf"^(?:[A-Za-z][A-Za-z/ _]*:\s*)?([-+]?)([{INT}{DEC}{DUR}])()(?:\s.*)?$")
+#: A number as a library writes it.
+_WRAPPED = re.compile(rf"^[\w.]*[A-Za-z]\w*\(([-+]?[{INT}{DEC}])(?:,.*)?\)$")
 _OF = re.compile(rf"^({INT})/{INT}$")
 _OTHER = re.compile(rf"^[\"'\[(]*[-+]?[{INT}{DEC}{DUR}](?:[ ,:/.TZ+-]*[{INT}{DEC}{DUR}])*[Z\"'\])]*$")  #: dates, lists
 _BAR = re.compile(rf"(?::\s*|\s+)(?:{INT}|\d+)%\|")
@@ -188,7 +190,7 @@ def _told(cell: str, column: Meaning | None, name: str, token: int, numbers: int
     what = "" if column is None else column.what
     if what == "epoch" and _OF.match(cell):
         return [Field("epoch", token), Field("epochs", token + 1)]
-    m = _CELL.match(cell)
+    m = _CELL.match(_WRAPPED.sub(r"\1", cell))
     if m is None and parted and column is not None:
         m = _DRESSED.match(cell)
     if m is not None:

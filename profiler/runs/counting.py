@@ -42,14 +42,22 @@ def as_it_counts(
 
 
 def _stands_still(lead: Series) -> bool:
-    """Whether what was taken for a counter is 0 epoch after epoch: `( 0 , 0 ): loss: 5.2`; or stood once above many
-    lines of values, as `step: 30` of a configuration does."""
+    """Whether what was taken for a counter is 0 epoch after epoch: `( 0 , 0 ): loss: 5.2`; or the same on a line of its
+    own, a size; or stood once above many lines of values, as `step: 30` of a configuration does."""
     if lead.first_iteration != lead.last_iteration or (lead.total is not None and lead.plan.iteration is not None):
         return False
     if lead.last_epoch != lead.first_epoch:
-        return lead.first_iteration == lead.interval == 0 and lead.count >= STILL
+        if lead.interval or lead.count < STILL:
+            return False
+        return lead.first_iteration == 0 or _stands_apart(lead)
     ranked = lead.positions_of_rank.keys() - {None}
     return lead.count > FROM_ONE and not ranked and not (lead.bar and lead.plan.iteration is not None)
+
+
+def _stands_apart(lead: Series) -> bool:
+    """Whether each of its lines had its index from a line of its own."""
+    first = lead.first_row
+    return lead.plan.iteration is None and first is not None and first.iteration is not None
 
 
 def _uncounted(points: list[Point]) -> list[Point]:

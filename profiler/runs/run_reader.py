@@ -242,11 +242,12 @@ class Runs:
             return True
         if total > (series.total or 0.0):
             return self._is_aside_though_longer(series, plan)
-        if total == series.filled and not series.aside:
+        full = series.last_iteration == series.total
+        if full and total == series.filled and not series.aside:
             series.aside = [series.total or 0.0]  # each epoch begins with the shorter one: the longer one evaluates
             return False
         drawn, series.newer = series.count - series.newer, series.count
-        if series.last_iteration == series.total:
+        if full:
             return plan.loss is not None or any(s.has_loss for s in self.bounds.open.series.values())
         if drawn < BY_ITSELF:
             return False
@@ -339,7 +340,7 @@ class Runs:
         total = next((plan.value(f, row.groups) for f in plan.fields if f.what == "iterations"), None)
         trained = {s.total for s in run.series.values() if s.kind == "train"}
         series.advances = plan.bar or (total is not None and total not in trained and plan.scope != "run")
-        stands = own if own is not None else epoch
+        stands = own if own is not None else _newest_epoch(run, epoch)
         if series.advances or row.iteration is None:
             if not series.advances:
                 _summed_up(run, series, stands, iteration)
@@ -476,6 +477,17 @@ def _stands(run: Open) -> tuple[float | None, float | None]:
     """Where training stands: at its newest point, or at a counter on a line of its own behind that."""
     announced = run.announced
     return announced[:2] if announced is not None and announced[2] > run.position_line else run.position
+
+
+def _newest_epoch(run: Open, epoch: float | None) -> float | None:
+    """The epoch that an evaluation is of: the one that was summed up last, where that is newer than the lines of
+    training tell (a bar's own lines may still stand under the epoch before)."""
+    if epoch is None:
+        return None
+    for series in run.series.values():
+        if series.kind == "epoch" and series.last_line > run.position_line:
+            epoch = max(epoch, series.last_epoch or 0.0)
+    return epoch
 
 
 def _lasted(run: Open, row: Row) -> float | None:

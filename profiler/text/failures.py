@@ -58,10 +58,17 @@ _SIGNS: tuple[tuple[str, str, FailureKind], ...] = (
     ("SIGKILL", r"\bSIGKILL\b", K.KILLED),
     (
         "SIGTERM",
-        r"(?i)(?:received|got|signal|killed|terminated|exception).{0,40}SIGTERM|SIGTERM.{0,30}received",
+        # not where a launcher ends the processes beside the one that failed
+        r"(?i)^(?!.*\bclosing signal)"
+        r".*(?:(?:received|got|signal|killed|terminated|exception).{0,40}SIGTERM|SIGTERM.{0,30}received)",
         K.KILLED,
     ),
-    ("signal ", r"exited on signal|killed by signal|died with <Signals|Caught signal|terminated by signal", K.KILLED),
+    (
+        "signal ",
+        r"exited on signal|(?:killed|terminated) by signal|died with <Signals|Caught signal",
+        K.KILLED,
+    ),
+    ("death signal", r"[Rr]eceived \S+ death signal", K.KILLED),
     ("Signals.", r"died with <Signals\.", K.KILLED),
     ("Segmentation fault", r"Segmentation fault", K.KILLED),
     ("core dumped", r"core dumped", K.KILLED),

@@ -53,6 +53,7 @@ _LEVELS = (
     re.compile(rf"[\w./<>-]+\.(?:py|cc|cpp|cu|h|c|go|rs):{_N}(?::\w+\(?\)?)?\]?\s*(?:-|\||:|>>)?\s*"),
     re.compile(rf"(?:[\w]+\.)+\w+(?::\w+)*(?::{_N})?\s+(?:{_LEVEL}):?\s*(?:-\s+)?"),
     re.compile(rf"(?:\w+\.)+\w+(?::[\w<>]+)?:{_N}\s+-\s+"),
+    re.compile(rf"[A-Za-z_]\w*:[\w<>]+:{_N}\s+-\s+"),
     re.compile(rf"(?:[A-Za-z_]\w*)(?:\.\w+)*\s+-\s+(?={_LEVEL}\b)"),
     re.compile(rf"{_N}\s+(?=[\w./-]+\.(?:py|cc|cpp|h|go):{_N}\])"),
     re.compile(rf"@[\w./-]+\.py:{_N}\]\s*"),
@@ -72,6 +73,10 @@ _SECONDS = re.compile(rf":::MLL\s(?P<t>{DEC})|:::MLPv[\w.]+\s\w+\s(?P<t2>{DEC})|
 #: A time of the wall clock among the pairs of a JSON line.
 _STAMPED = re.compile(
     rf"\"(?:ts|time|timestamp|_timestamp|created|wall_time|walltime|time_ms)\": ?\"?(?P<t>[{INT}{DEC}])"
+)
+#: The same among pairs of plain text: `time: 1591830576.33, epoch: 0`.
+_STAMPED_PAIR = re.compile(
+    rf"(?i)(?:^|[\s,;|\[(])(?:time|timestamp|ts|wall_?time)\s?[:=]\s?(?P<t>[{INT}{DEC}])(?![\w.])"
 )
 _STAMP_KEY = re.compile(r"(?i)[\"'](?:ts|time|@?timestamp|asctime|date|datetime|created_at|logged_at)[\"']: ?[\"']?$")
 _TAGS = re.compile(rf"(?:[\w./@{INT}-]+\s+){{1,3}}[\[(]?")
@@ -203,7 +208,7 @@ def _first(patterns: Iterable[re.Pattern[str]], canonical: str, at: int) -> re.M
 def _stamp_inside(canonical: str, numbers: list[str], head: _Head) -> clock.Clock | None:
     """A time of the wall clock that is no prefix: among the pairs of a JSON line, near the text's beginning, or in a
     bracket at its end."""
-    paired = _STAMPED.search(canonical, 0, _JSON) if "{" in canonical[:80] else None
+    paired = (_STAMPED if "{" in canonical[:80] else _STAMPED_PAIR).search(canonical, 0, _JSON)
     if paired is not None and is_now(numbers[_token(canonical, paired.start("t"))]):
         return clock.Clock((_token(canonical, paired.start("t")),), "epoch-seconds")
     seconds = _SECONDS.search(canonical[:80])

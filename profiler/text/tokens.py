@@ -32,7 +32,8 @@ _NUMBER = re.compile(f"({_KINDS[DUR]})|({_KINDS[DEC]})|({_KINDS[INT]})")
 _NUMBER_CSV = re.compile(f"({_PLAIN[DUR]})|({_PLAIN[DEC]})|({_PLAIN[INT]})")
 _DIGIT = re.compile(r"[0-9]")
 _DIGITS = re.compile(r"[0-9]+")
-_GLUED = re.compile(r"(?i)(?:epoch|step|iter|batch)-?$")
+_GLUED = re.compile(r"(?i)(?:epoch|step|iter|iteration|batch)-?$")
+_LONGEST_GLUED = len("iteration-")
 #: `loss0.690`: a value glued to its name; `loss1` is another loss.
 _LOSS = re.compile(r"(?i)(?<![a-z])loss$")
 _DECIMAL = re.compile(r"\d+\.\d")
@@ -46,12 +47,12 @@ def _starts(text: str, at: int) -> bool:
     if (before.isalnum() and before < "\u2e80") or before in "_@.":
         if before in "T_" and at > 1 and text[at - 2].isdigit():
             return True
-        glued = _GLUED.search(text, max(at - 6, 0), at) or (
+        glued = _GLUED.search(text, max(at - _LONGEST_GLUED, 0), at) or (
             _DECIMAL.match(text, at) and _LOSS.search(text, max(at - 6, 0), at)
         )
         return glued is not None
     if before == "-" and at > 1 and text[at - 2].isalpha():
-        return _GLUED.search(text, max(at - 6, 0), at) is not None
+        return _GLUED.search(text, max(at - _LONGEST_GLUED, 0), at) is not None
     return True
 
 

@@ -51,12 +51,15 @@ DRAWN = Path(__file__).with_name("drawn.yaml")
 FIFTH = Path(__file__).with_name("fifth.yaml")
 SIXTH = Path(__file__).with_name("sixth.yaml")
 SEVENTH = Path(__file__).with_name("seventh.yaml")
+EIGHTH = Path(__file__).with_name("eighth.yaml")
+NINTH = Path(__file__).with_name("ninth.yaml")
+TENTH = Path(__file__).with_name("tenth.yaml")
 GPU = Path(__file__).with_name("gpu.yaml")
 #: Labels of excerpts whose text is not ours to keep: where each stands is told, a folder of NAME.log files is read.
 ELSEWHERE = {
     **{"found": FOUND, "found_held": FOUND_HELD, "public": PUBLIC, "public_held": PUBLIC_HELD},
     **{"mined": MINED, "mined_held": MINED_HELD, "drawn": DRAWN, "fifth": FIFTH, "sixth": SIXTH},
-    **{"seventh": SEVENTH},
+    **{"seventh": SEVENTH, "eighth": EIGHTH, "ninth": NINTH, "tenth": TENTH},
 }
 SETS = {
     **{"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD, "thin": THIN},

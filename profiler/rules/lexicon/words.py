@@ -8,7 +8,7 @@ for a key that is not understood is None and the number is left alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -98,6 +98,9 @@ _OF_TOTALS = words_for("maximum") | words_for("iteration") | words_for("beside_t
 _INDEX_SUFFIX = words_for("index_suffix")
 NOT_STEPS = words_for("not_steps")
 COLUMNS_OF_PARTS = words_for("columns_of_parts")
+_PLURALS = frozenset(w for w in _ITERATION | EPOCH | SAMPLE_NOUNS.keys() if w.endswith("s"))
+_ADVERSARY = words_for("adversary")
+_JUDGED = words_for("judged")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 #: valloss, testacc: two words written together, which the lexicon knows apart.
 _JOINED = re.compile(r"(train|tr|val|valid|test|dev|eval)_?(loss|acc|accuracy|err|error)")
@@ -161,6 +164,7 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
     if told and told.group(1).lower() in TIME_UNITS:
         unit = unit or told.group(1)
         key = key[: told.start()]
+    key = _counted_of_times(key)
     words = words_of(key)
     validation = any(w in VALIDATION for w in words)
     found = _meaning(key, words, unit)
@@ -180,10 +184,26 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
     return Meaning("skip", validation=True)
 
 
+def _counted_of_times(key: str) -> str:
+    """`time/iterations`, `time/total_timesteps`: what stands in a group of times and has a plural is a count."""
+    group, slash, name = key.partition("/")
+    words = words_of(name)
+    if not slash or group.lower() not in _TIME or not words:
+        return key
+    counts = words[-1] in _PLURALS or words[-1].endswith("steps")
+    return name if counts else key
+
+
 def names_part(key: str) -> bool:
     """Whether the words name a part of a loss, of training or held-out."""
     told = _meaning(key, words_of(key), "")
     return told is not None and told.what == "part"
+
+
+def against_each_other(names: Iterable[str]) -> bool:
+    """Whether losses are those of two networks against each other."""
+    words = {word for name in names for word in words_of(name)}
+    return not words.isdisjoint(_ADVERSARY) and not words.isdisjoint(_JUDGED)
 
 
 class Key:
@@ -303,6 +323,7 @@ SENSES = (
                     "target",
                 )
                 or k.present & _EXTREMES
+                or "recall" in k.present
             )
         ),
         lambda k: None,
