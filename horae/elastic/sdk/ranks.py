@@ -151,8 +151,8 @@ class Star:
                 word = _receive(peer, limit=_PROOF + 16)
                 break
             except OSError as error:
-                if met and isinstance(error, ConnectionRefusedError):
-                    raise RankLost("rank 0 is gone") from None
+                if met and isinstance(error, ConnectionRefusedError):  # it is gone: it failed, or was asked before us
+                    deadline = min(deadline, time.monotonic() + _ALONE_S)
                 if asked():
                     deadline = min(deadline, asked_at + _ALONE_S)
                     if time.monotonic() > deadline:
@@ -160,6 +160,8 @@ class Star:
                 else:
                     asked_at = time.monotonic()
                 if time.monotonic() > deadline:
+                    if met:
+                        raise RankLost("rank 0 is gone") from None
                     raise RankLost("rank 0 did not come within %g s: %s" % (patience_s, error)) from None
                 time.sleep(pause)
                 pause = min(0.1, pause * 1.5)
@@ -255,20 +257,22 @@ class _Door:
             self._server.close()
             raise
 
-    def look(self, patience_s: float) -> None:
-        """Who knocks, and what they say."""
+    def look(self, patience_s: float) -> bool:
+        """Who knocks, and what they say; False where nobody did."""
         poll = select.poll()
         poll.register(self._server, select.POLLIN)
         known = {}
         for peer in self._guests:
             known[peer.fileno()] = peer
             poll.register(peer, select.POLLIN)
-        for fd, _ in poll.poll(patience_s * 1000):
+        heard = poll.poll(patience_s * 1000)
+        for fd, _ in heard:
             if fd in known:
                 self._hear(known[fd])
             else:
                 self._open()
         self._tidy()
+        return bool(heard)
 
     def _tidy(self) -> None:
         """Turn away who has had its time, and the first of too many."""
@@ -279,10 +283,9 @@ class _Door:
 
     def dismiss(self) -> None:
         """Tell all that came, those at the door too, that there will be no gang."""
-        before = -1
-        while len(self.joined) > before:  # until nobody comes any more
-            before = len(self.joined)
-            self.look(_LOOK_S)
+        until = time.monotonic() + _ALONE_S
+        while self.look(_LOOK_S) and time.monotonic() < until:
+            pass  # until nobody comes, or says who he is, any more
         for rank in self.joined:
             with contextlib.suppress(RankLost):  # it has left already
                 self._tell(rank, _LEAVE)

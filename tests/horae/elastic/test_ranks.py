@@ -231,6 +231,48 @@ def test_a_gang_asked_to_leave_while_it_forms_leaves_at_once(monkeypatch: pytest
         Star(environment(2, 4, port), 200.0, lambda: True)
 
 
+def test_who_is_at_the_door_when_all_are_asked_to_leave_hears_of_it() -> None:
+    """It had connected and not said yet who it was: it failed, and its job with it."""
+    port, late = free_ports(), list[str]()
+
+    def zero() -> None:
+        with pytest.raises(NotFormed):
+            Star(environment(0, 3, port), 200.0, knocked.is_set)
+
+    knocked = threading.Event()
+    thread = threading.Thread(target=zero)
+    thread.start()
+    guest = socket.create_connection(("127.0.0.1", _listening(port + 1)), timeout=60.0)
+    with guest:
+        drawn = ranks._exactly(guest, ranks._NONCE)
+        knocked.set()
+        own = environment(1, 3, port)
+        ours, said = bytes(ranks._NONCE), ranks._said(own, 1)
+        ranks._send(guest, ours + ranks._Bond(own, drawn, ours).proof(said) + said)
+        word = ranks._receive(guest, limit=100)
+        late.append("leave" if word == ranks._Bond(own, ours, drawn).signed(ranks._LEAVE) else repr(word))
+    thread.join(100.0)
+    assert late == ["leave"]
+
+
+def test_a_rank_whose_rank_zero_has_left_leaves_once_it_is_asked_itself() -> None:
+    """The request reaches one before the other."""
+    port, asked = free_ports(), threading.Event()
+    server = socket.create_server(("127.0.0.1", port + 1))
+
+    def leaves() -> None:
+        with server, server.accept()[0] as peer:
+            peer.sendall(bytes(ranks._NONCE))
+            ranks._receive(peer, limit=4096)
+        asked.set()
+
+    thread = threading.Thread(target=leaves)
+    thread.start()
+    with pytest.raises(NotFormed):
+        Star(environment(1, 2, port), 200.0, asked.is_set)
+    thread.join(100.0)
+
+
 def test_alone_needs_nobody() -> None:
     alone = connect(Environment({}))
     assert isinstance(alone, Alone)
