@@ -12,7 +12,7 @@ from policy.contract import Context
 from policy.model import App, BadInput, Code, Job, Phase, Tenant
 from policy.themis import schedule as schedules
 from policy.themis.auction import valuation
-from policy.themis.round import Round, bids
+from policy.themis.round import Round, bids, run
 from policy.themis.schedule import Task
 from policy.throughput import Throughput
 from tests.policy.themis.worlds import decide, job, nodes, rounds, world
@@ -275,3 +275,18 @@ def test_looked_at_coarsely_the_auction_is_worth_as_much(
     for app in ("sweep", "theirs"):
         assert coarse.payments[app].exact
         assert coarse.payments[app].expected == pytest.approx(close.payments[app].expected, rel=0.1)
+
+
+def test_what_the_auctions_time_does_not_reach_costs_no_program_and_takes_nothing_from_anybody() -> None:
+    """A c that was not worked out may be too large, never too small; and the certificate says that a clock ended it."""
+    jobs = [replace(each, app=each.name, tenant=each.name) for each in differing(60, 8)]
+    snapshot = world(nodes(5, 8), jobs, now=100.0)
+    speeds, options = Throughput(snapshot.cluster), {"fairness_knob": 0.0}
+    whole = run(snapshot, options, Context(speeds)).outcome
+    late = run(snapshot, options, Context(speeds, time_limit_s=1e-6))
+    assert whole is not None and late.outcome is not None
+    assert whole.solves > len(whole.wins) > 2 * late.outcome.solves
+    assert late.outcome.clock
+    assert sum(sum(held.values()) for held in late.gangs.values()) == 40
+    for app, fraction in whole.kept_fraction.items():
+        assert late.outcome.kept_fraction[app] >= fraction - 1e-9
