@@ -13,7 +13,7 @@ from __future__ import annotations
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
@@ -375,13 +375,14 @@ def _newest_checkpoint(db: sqlite3.Connection) -> int | None:
     return row[0]
 
 
-def _readable(measured: Mapping[str, Any]) -> dict[str, Any]:
+def _readable(measured: dict[str, Any]) -> dict[str, Any]:
     """What the ledger keeps of a job's output, whose types no class of an event has; nothing, where it is none: it is
     read from the job's log again."""
     try:
-        return dict(plain(restore(Measurement, measured))) if measured else {}
+        restore(Measurement, measured)
     except ODD:
         return {}
+    return measured
 
 
 def _code(error: sqlite3.Error | OSError) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from horae.arbiter.requests.authority import Requester
 from horae.local.account import Account
 from horae.local.adapter import LocalCluster
 from horae.local.books import FORM, Book, Books, Newer, Unreadable, decode, encode
@@ -17,7 +19,7 @@ from horae.port import CheckpointMark, FixConfiguration, JobState, Observation, 
 from horae.spec import JobSpec
 from horae.untrusted import FromUser
 from policy.model import GpuRange, Shape
-from tests.horae.arbiter.site import ROOT, Site
+from tests.horae.arbiter.site import Site
 from tests.horae.elastic.exec_job import until
 from tests.horae.local.cluster import Cluster
 
@@ -203,7 +205,7 @@ def test_a_job_that_was_completed_is_not_run_again(cluster: Cluster, damage: Cal
 
 def test_an_arbiter_says_which_file_cannot_be_read_until_it_can(cluster: Cluster, tmp_path: Path) -> None:
     site = Site(tmp_path / "journal", port=cluster.port, cluster={"adapter": "local"})
-    (job,) = site.commands.submit([cluster.spec("j")], ROOT)
+    (job,) = site.commands.submit([cluster.spec("j")], Requester(getpass.getuser()))
     book = cluster.state / "books" / f"{job}.json"
 
     def runs() -> bool:
