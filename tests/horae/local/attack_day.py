@@ -56,6 +56,12 @@ def call():
     except ConnectionResetError:
         pass
     head, _, text = answer.partition(b'\\r\\n\\r\\n')
+    if b'transfer-encoding: chunked' in head.lower():
+        rest, text = text, b''
+        while rest:
+            size, _, rest = rest.partition(b'\\r\\n')
+            text += rest[:int(size, 16)]
+            rest = rest[int(size, 16) + 2:]
     found.append([int(head.split()[1]) if head else 0, text.decode()])
 threads = [threading.Thread(target=call) for _ in range(int(times))]
 for thread in threads: thread.start()
