@@ -83,8 +83,8 @@ def test_a_rank_that_leaves_breaks_the_star_for_all() -> None:
         gang(3, lambda star: None if star.rank == 1 else star.all_max([1.0]))
 
 
-def test_strangers_and_ranks_of_another_start_are_not_let_in() -> None:
-    port = free_ports()
+def two_find_each_other(port: int, meanwhile: Callable[[], None]) -> None:
+    """Ranks 0 and 1 do, whatever comes to rank 0 before the other."""
     found: list[list[float]] = []
 
     def one(rank: int) -> None:
@@ -94,34 +94,35 @@ def test_strangers_and_ranks_of_another_start_are_not_let_in() -> None:
 
     zero = threading.Thread(target=one, args=(0,))
     zero.start()
-    for greeting in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 8 + b"", b"\0" * 7 + b"\x05hello"):
-        with socket.create_connection(("127.0.0.1", _listening(port + 1)), timeout=90.0) as stranger:
-            stranger.sendall(greeting)
-    with pytest.raises(RankLost):
-        Star(environment(1, 2, port, epoch=0), 120.0)
+    meanwhile()
     one(1)
     zero.join(120.0)
     assert found == [[1.0], [1.0]]
+
+
+def test_strangers_and_ranks_of_another_start_are_not_let_in() -> None:
+    port = free_ports()
+
+    def come() -> None:
+        for greeting in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 8 + b"", b"\0" * 7 + b"\x05hello"):
+            with socket.create_connection(("127.0.0.1", _listening(port + 1)), timeout=90.0) as stranger:
+                stranger.sendall(greeting)
+        with pytest.raises(RankLost):
+            Star(environment(1, 2, port, epoch=0), 120.0)
+
+    two_find_each_other(port, come)
 
 
 def test_who_knows_all_but_the_secret_joins_nothing() -> None:
     """The name of a gang is no secret: job, start and port can be seen by every user of the machine."""
     port = free_ports()
-    found: list[list[float]] = []
 
-    def one(rank: int) -> None:
-        star = Star(environment(rank, 2, port), patience_s=120.0)
-        found.append(star.all_max([float(rank)]))
-        star.close()
+    def guess() -> None:
+        for secret in ("", "mine"):
+            with pytest.raises(RankLost):
+                Star(environment(1, 2, port, secret=secret), 120.0)
 
-    zero = threading.Thread(target=one, args=(0,))
-    zero.start()
-    for guess in ("", "mine"):
-        with pytest.raises(RankLost):
-            Star(environment(1, 2, port, secret=guess), 120.0)
-    one(1)
-    zero.join(120.0)
-    assert found == [[1.0], [1.0]]
+    two_find_each_other(port, guess)
 
 
 def test_the_ranks_of_one_start_are_given_one_secret() -> None:
