@@ -95,7 +95,10 @@ class Quotas:
         return tuple(
             quota
             for name, entry in sorted(found.items())
-            for quota in _told(name, entry, self._taken.get(name, others[name]), jobs, rows, "safe" in facts.enforced)
+            for quota in (
+                *_told(name, entry, self._taken.get(name, others[name]), jobs, rows, "safe" in facts.enforced),
+                *_of_nodes(name, entry, jobs, node_gpus),
+            )
         ) + tuple(single)
 
     def _bind(self, row: JobRow, facts: Facts, job: ObservedJob) -> list[tuple[str, Limited]]:
@@ -366,6 +369,24 @@ def _told(
     limits = [_limit_min(jobs[job]) for job in whom if _may_start(jobs[job])]
     if minutes is not None and limits:
         yield Quota(f"GPU minutes of {name}", whom, held + int(minutes / min(limits)))
+
+
+def _of_nodes(
+    name: str, entry: _Found, jobs: Mapping[JobId, ObservedJob], node_gpus: Mapping[str, Gpus]
+) -> Iterable[Quota]:
+    """A limit on the nodes that jobs are on together as one on GPUs: those of so many of the largest nodes. On which
+    nodes they are, and so whether a job fits beside the others, is Slurm's to say."""
+    if entry.limited.nodes.most is None:
+        return
+    held = sum(sum(jobs[job].allocation.values()) for job in entry.whom)
+    most = _most_on(
+        entry.limited.nodes.most,
+        None,
+        node_gpus,
+        held,
+    )
+    if most is not None:
+        yield Quota(f"GPUs on the nodes of {name}", tuple(entry.whom), most)
 
 
 def _called(tres: str) -> str:

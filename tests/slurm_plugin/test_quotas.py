@@ -219,6 +219,21 @@ def test_limits_on_nodes_are_no_plan_for_a_job_whose_nodes_slurm_chooses() -> No
     assert on_nodes("gpu", admin_comment=own) == {}
 
 
+def test_a_limit_on_the_nodes_that_jobs_are_on_together_is_one_on_their_gpus() -> None:
+    """Those of the largest: how many more would only be granted to be taken back. Nobody gives up what he holds."""
+    quotas = Quotas()
+    quotas.took(read("QOS=few(4)\n    GrpTRES=cpu=N(1),node=2(1)\n    MaxTRESPJ=\n"))
+    own = "horae=abc,gpus=2,nodes=1,shape=own,per=2,fixed=1"
+    rows = {number: replace(BOB, id=number, qos="few", admin_comment=own) for number in ("1", "2")}
+
+    def told(held: int, **node_gpus: int) -> tuple[Quota, ...]:
+        return quotas.look({"1": job(rows["1"], held), "2": job(rows["2"])}, rows, FACTS, node_gpus)
+
+    assert told(0, n1=4, n2=4, n3=8) == (Quota("GPUs on the nodes of QOS few", ("1", "2"), 12),)
+    assert told(14, n1=4, n2=4, n3=8) == (Quota("GPUs on the nodes of QOS few", ("1", "2"), 14),)
+    assert told(0) == (), "what nodes there are is not known"
+
+
 def test_a_job_that_began_between_two_reads_is_not_taken_for_anothers() -> None:
     """Slurm counts it already, the read of jobs does not show it yet: others would be shrunk for it."""
     quotas = Quotas()
