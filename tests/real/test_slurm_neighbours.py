@@ -39,6 +39,31 @@ plain() {{ [ $SIDE = plain ] && "$@" > /dev/null; true; }}
 """
 #: together
 CASES = {
+    "environments": r"""
+for x in NONE NIL FOO=bar; do
+  J=$(B --export=$x -o "o-$x" --wrap='/usr/bin/env | /usr/bin/cut -d= -f1 | /usr/bin/sort'); e $J; grep -v ^HORAE_ o-$x
+done; printf 'A=1\0B=2\0' > f; J=$(B --export-file=f -o o --wrap='echo $A $B'); e $J; cat o""",
+    "words of sbatch": r"""
+for o in --spread-job --use-min-nodes --overcommit --distribution=cyclic --mem-bind=none --propagate=NONE --nice=100 \
+    --get-user-env --gpu-bind=none --gpu-freq=low "--extra-node-info=1:4" --ntasks-per-core=1 --ntasks-per-socket=1 \
+    --mincpus=3 --container=/x --priority=5 --bbf=/x --network=x --reboot --core-spec=1 --thread-spec=1 --stepmgr \
+    --oom-kill-step=1 --segment=1 --exclusive=mcs --mcs-label=x --tres-bind=gres/gpu:none --cpus-per-gpu=2 \
+    --mem-per-gpu=10 "--gpus-per-socket=1 --sockets-per-node=1" --sockets-per-node=1 --wckey=w --profile=all \
+    --hint=nomultithread --hint=memory_bound --switches=1@1:00 --tmp=1 --tmp=0 --gres-flags=enforce-binding \
+    --gres-flags=disable-binding --gres-flags=one-task-per-sharing --wait-all-nodes=1 --acctg-freq=5 --no-requeue \
+    "--mail-type=ALL,TIME_LIMIT_50,ARRAY_TASKS --mail-user=x@y"; do
+  J=$(B $o -o /dev/null --wrap=true | sed 's/job [0-9]*/job J/' | grep -v Ignoring)
+  case $J in *error*) echo "$o: $J" ;; *) echo "$o: $(e $J)" ;; esac
+done""",
+    "signals to steps": r"""
+J=$(B -o o --wrap='trap "echo got" USR1; touch up; until [ -e go ]; do sleep .2; done
+  srun sh -c "trap \"echo step\" USR2; touch up2; until [ -e go2 ]; do sleep .2; done"')
+for i in $(seq 240); do [ -e up ] && break; sleep .25; done; t $J U scancel -b -s USR1 $J; sleep 1; touch go
+for i in $(seq 240); do [ -e up2 ] && break; sleep .25; done; t $J U scancel -s USR2 $J
+t $J runuser -u bob -- scancel -s USR2 $J; sleep 1; touch go2; e $J; sort o""",
+    "a rank that fails": r"""
+J=$(U sbatch --parsable $O --gres=gpu:2 -n2 -o o --wrap='srun --kill-on-bad-exit=1 sh -c \
+  "[ \$SLURM_PROCID = 0 ] && exit 5; sleep 60"; echo rc $?'); e $J; grep -o "^rc.*" o""",
     "signal": r"""
 J=$(B -t1 --signal=B:USR1@55 -o o --wrap="trap 'echo got; exit 3' USR1; sleep 100 & wait"); e $J; grep got o""",
     "aftercorr": r"""
