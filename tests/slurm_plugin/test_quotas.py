@@ -487,6 +487,26 @@ def test_minutes_that_are_not_used_up_bind_nobody_where_the_site_is_not_safe() -
     assert by_minutes(None)["GPU minutes of QOS gpu"] == 2 + 480, "without a limit it is Slurm's to say"
 
 
+def test_of_what_was_left_jobs_that_began_since_have_their_part_already() -> None:
+    """Limits are read twice a minute: what was left then was granted again and again, and held back by Slurm. What ends
+    meanwhile gives back its part."""
+    quotas, facts = Quotas(), replace(FACTS, enforced=frozenset({"limits", "safe"}))
+    quotas.took(read(MINUTES.format(ahead="N", one="")))
+    rows = {number: replace(BOB, id=number, qos="gpu", **RUNS) for number in ("0", "1", "2")}  # type: ignore[arg-type]
+
+    def most(*held: int) -> int | None:
+        jobs = {
+            number: replace(job(rows[number], each), time_left_s=3600.0)
+            for number, each in zip("012", held, strict=True)
+        }
+        found = quotas.look(jobs, rows, facts)
+        return next(quota.gpus for quota in found if quota.name == "GPU minutes of QOS gpu")
+
+    by_then = 2 + (1000 - 400 - 120) // 60
+    assert [most(2, 0, 0), most(2, 8, 0), most(0, 8, 0), most(0, 0, 0)] == [by_then] * 4
+    assert most(2, 8, 4) == 14, "nobody gives up what he holds"
+
+
 def test_nothing_is_started_with_no_minutes_left() -> None:
     used = MINUTES.format(ahead="N", one="").replace("1000(400)", "1000(1000)")
     quotas, row = Quotas(), replace(BOB, id="1", qos="gpu")
