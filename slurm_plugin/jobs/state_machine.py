@@ -368,7 +368,10 @@ def _granted(
     if not decisive and waited <= options.blocked_after_s:
         return JobState.STARTING, memo, (), None
     text = reason or "Slurm gives no reason (often too little memory or too few CPUs on the node)"
-    memo = replace(memo.with_last(withdrawn=True, behind=reason == _BEHIND), blocked=(kind.value, text), held_s=now_s)
+    behind = reason == _BEHIND
+    refused = not behind and kind is not BlockKind.LIMIT
+    memo = memo.with_last(withdrawn=True, behind=behind, refused=refused)
+    memo = replace(memo, blocked=(kind.value, text), held_s=now_s)
     step = Step(f"granted, but blocked: {text}", (taken_back(row, now_s),))
     return JobState.STARTING, memo, (step,), Blocked(kind, text, alone=True)
 

@@ -35,6 +35,8 @@ _BY_ADMIN, _REQUEUED_HELD = "JobHeldAdmin", "job requeued in held state"
 _BARRED = frozenset({"InvalidQOS", "InvalidAccount"})
 _LONGEST_PAUSE = 6  #: as a power of two, in seconds
 _EXCUSED = 2  #: grants in a row that were taken back while others were before it
+_TOGETHER_S = 3.0  #: jobs that are granted so soon after each other are tried together
+_WIDER_S = 5.0  #: where none of those that may be tried is granted, twice as many may be so much later
 _NEXT_S = 1e-5  #: from one job to the next of the same second: as small as lasts through sums of times
 
 
@@ -214,7 +216,8 @@ def one_by_one(
 ) -> tuple[dict[JobId, Blocked], dict[JobId, int]]:
     """Jobs of a shape of their own whose like, of the same user, Slurm does not start: who of them is granted nothing
     yet, and of all how often it was tried. Each by itself would keep GPUs from others while it is tried, and all that
-    Slurm tries after it."""
+    Slurm tries after it. Whoever is let past the others may not be granted anything, for reasons of its own: then more
+    are."""
     aside: dict[JobId, Blocked] = {}
     tried: dict[JobId, int] = {}
     for names in _stuck(rows, memo_of):
@@ -223,13 +226,12 @@ def one_by_one(
         if not tries:
             continue
         tried |= dict.fromkeys(names, tries)
-        refused = [memo for memo in memos if _in_vain(memo)]
+        refused = [memo for memo in memos if _refused(memo)]
         last = max(refused, key=_taken_s)
-        tried_s = _taken_s(last) + _pause_s(tries)
-        rests = now_s < tried_s or any(memo.outstanding for memo in memos)
+        rested_s = now_s - _taken_s(last) - _pause_s(tries)
         waits = _free(names, jobs)
-        if not rests:
-            waits = waits[1:]
+        if rested_s >= 0.0 and not any(memo.outstanding for memo in memos):
+            waits = waits[1 << min(int(rested_s / _WIDER_S), _LONGEST_PAUSE * 2) :]
         aside |= dict.fromkeys(waits, _until_tried(last))
     return aside, tried
 
@@ -237,7 +239,7 @@ def one_by_one(
 def _stuck(rows: Mapping[JobId, JobRow], memo_of: Callable[[JobId], Memo]) -> list[list[JobId]]:
     """Jobs alike, where Slurm did not start one of them."""
     own = {job: row for job, row in rows.items() if keeps_shape(row)}
-    stuck = {_alike(row) for job, row in own.items() if _in_vain(memo_of(job))}
+    stuck = {_alike(row) for job, row in own.items() if _refused(memo_of(job))}
     if not stuck:
         return []
     members = defaultdict[_Likeness, list[JobId]](list)
@@ -283,14 +285,19 @@ def _alike(row: JobRow) -> _Likeness:
     )
 
 
+def _refused(memo: Memo) -> bool:
+    return any(grant.refused for grant in memo.grants)
+
+
 def _tries(memos: Sequence[Memo]) -> int:
-    """Of jobs alike: grants that Slurm did not follow for their own sake, since it started one of them."""
+    """Of jobs alike: how often Slurm was asked for some of them and refused, since it started one."""
     grants = [grant for memo in memos for grant in memo.grants]
     began_s = max((grant.at_s for grant in grants if grant.started), default=0.0)
     tries = 0
-    for grant in grants:
-        if grant.withdrawn and grant.at_s > began_s:
-            tries += not (grant.recalled or grant.behind)
+    for at_s in sorted(grant.at_s for grant in grants if grant.refused):
+        if at_s > began_s:
+            tries += 1
+            began_s = at_s + _TOGETHER_S
     return tries
 
 

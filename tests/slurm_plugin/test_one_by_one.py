@@ -15,7 +15,8 @@ from slurm_plugin.jobs.waiting import one_by_one, tried_again_s
 from slurm_plugin.records import JobRow
 from tests.slurm_plugin.rows import GRANT, NOW, OWN, PARKED, ROW, look
 
-WITHDRAWN = replace(GRANT, withdrawn=True)
+WITHDRAWN = replace(GRANT, withdrawn=True, refused=True)
+BEHIND = replace(GRANT, withdrawn=True, behind=True)
 TRIED = Memo("7.abc", (WITHDRAWN,), held_s=NOW - 1, blocked=("foreign", "Resources"))
 
 
@@ -47,7 +48,9 @@ def named(*numbers: int) -> set[JobId]:
 def test_what_nobody_refused_is_granted_together() -> None:
     assert turns({}) == (set(), {})
     assert turns({1: Memo("1.n1", (GRANT,)), 2: Memo("2.n2", (replace(GRANT, started=True),))}) == (set(), {})
-    assert turns({1: Memo("1.n1", (replace(WITHDRAWN, recalled=True),))}) == (set(), {}), "we took it back ourselves"
+    for recalled in (False, True):
+        held = Memo("1.n1", (replace(GRANT, withdrawn=True, recalled=recalled),), held_s=NOW)
+        assert turns({1: held}) == (set(), {}), "we, or who holds it, took it back"
 
 
 def test_of_jobs_alike_that_slurm_does_not_start_one_at_a_time_is_tried() -> None:
@@ -55,12 +58,23 @@ def test_of_jobs_alike_that_slurm_does_not_start_one_at_a_time_is_tried() -> Non
     aside, tries = turns({3: tried})
     assert aside == named(1, 2, 3, 4, 5), "they rest together"
     assert tries == dict.fromkeys(named(1, 2, 3, 4, 5), 1)
-    assert turns({3: tried}, now_s=NOW + 10)[0] == named(2, 3, 4, 5), "the first that came"
+    assert turns({3: tried}, now_s=NOW + 4)[0] == named(2, 3, 4, 5), "the first that came"
     again = Memo("1.n1", (replace(GRANT, at_s=NOW + 10),))
     assert turns({3: tried, 1: again}, now_s=NOW + 11)[0] == named(1, 2, 3, 4, 5), "while it is tried the others wait"
     vain = replace(TRIED, job="1.n1", grants=(replace(WITHDRAWN, at_s=NOW + 10),), held_s=NOW + 15)
     assert turns({3: tried, 1: vain}, now_s=NOW + 22)[0] == named(1, 2, 3, 4, 5), "each time for longer"
     assert turns({3: tried, 1: vain}, now_s=NOW + 24)[0] == named(2, 3, 4, 5)
+
+
+def test_where_the_one_that_may_be_tried_is_not_granted_others_may() -> None:
+    """For a reason of its own: its policy's, its tenant's."""
+    tried = {3: replace(TRIED, job="3.n3")}
+    assert [len(turns(tried, now_s=NOW + later)[0]) for later in (4, 10, 14, 20)] == [4, 3, 1, 0]
+
+
+def test_jobs_that_were_asked_for_together_are_one_try() -> None:
+    memos = {number: replace(TRIED, job=f"{number}.n{number}") for number in (1, 2, 3)}
+    assert set(turns(memos)[1].values()) == {1}
 
 
 def test_once_one_of_them_runs_the_others_are_as_before() -> None:
@@ -89,13 +103,15 @@ def test_who_was_only_behind_others_is_granted_again_at_once() -> None:
     granted = Memo("7.abc", (replace(GRANT, at_s=NOW - 20),), state="starting")
     behind = look(granted, **let_go)
     assert [grant.behind for grant in behind.memo.grants] == [True]
-    assert look(granted, **{**let_go, "reason": "Resources"}).memo.grants[-1].behind is False
+    for reason, refused in (("Resources", True), ("QOSMaxGRESPerUser", False)):
+        last = look(granted, **{**let_go, "reason": reason}).memo.grants[-1]
+        assert (last.withdrawn, last.behind, last.refused) == (True, False, refused)
     again = look(behind.memo, **{**let_go, "reason": "JobHeldAdmin", "priority": 0})
     assert again.job is not None
     assert again.job.blocked is None
-    assert tried_again_s(replace(TRIED, grants=(replace(WITHDRAWN, behind=True),) * 2)) == 0.0
-    assert tried_again_s(replace(TRIED, grants=(replace(WITHDRAWN, behind=True),) * 4)) > NOW, "but not for ever so"
-    memo = Memo("3.n3", (replace(WITHDRAWN, behind=True),), held_s=NOW - 1)
+    assert tried_again_s(replace(TRIED, grants=(BEHIND,) * 2)) == 0.0
+    assert tried_again_s(replace(TRIED, grants=(BEHIND,) * 4)) > NOW, "but not for ever so"
+    memo = Memo("3.n3", (BEHIND,), held_s=NOW - 1)
     assert turns({3: memo}) == (set(), {})
 
 
