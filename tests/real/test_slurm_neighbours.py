@@ -37,24 +37,30 @@ e() {{ w $1 'COMPLETED|FAILED|CANCELLED|TIMEOUT|DEADLINE|NODE_FAIL|OUT_OF_MEMORY
 t() {{ out=$("${{@:2}}" 2>&1); rc=$?; echo "rc=$rc $out" | sed "s/\b$1\b/JOB/g"; }}
 plain() {{ [ $SIDE = plain ] && "$@" > /dev/null; true; }}
 """
+#: of sbatch, that the cases below do not have
+WORDS = (
+    '--spread-job --use-min-nodes --overcommit --distribution=cyclic --mem-bind=none --propagate=NONE "-B 1:4"',
+    "--get-user-env --gpu-bind=none --gpu-freq=low --ntasks-per-core=1 --ntasks-per-socket=1 --mincpus=3",
+    "--nice=9 --bbf=/x --network=x --reboot --core-spec=1 --thread-spec=1 --stepmgr --oom-kill-step=1 --segment=1",
+    "--exclusive=mcs --mcs-label=x --tres-bind=gres/gpu:none --cpus-per-gpu=2 --mem-per-gpu=10 --sockets-per-node=1",
+    '"--gpus-per-socket=1 --sockets-per-node=1" --wckey=w --profile=all --hint=nomultithread --switches=1@1:00 --tmp=1',
+    "--tmp=0 --gres-flags=enforce-binding --gres-flags=disable-binding --gres-flags=one-task-per-sharing --no-requeue",
+    '--wait-all-nodes=1 --acctg-freq=5 --hint=memory_bound "--mail-type=ALL,TIME_LIMIT_50,ARRAY_TASKS --mail-user=x@y"',
+)
 #: together
 CASES = {
     "environments": r"""
 for x in NONE NIL FOO=bar; do
   J=$(B --export=$x -o "o-$x" --wrap='/usr/bin/env | /usr/bin/cut -d= -f1 | /usr/bin/sort'); e $J; grep -v ^HORAE_ o-$x
 done; printf 'A=1\0B=2\0' > f; J=$(B --export-file=f -o o --wrap='echo $A $B'); e $J; cat o""",
-    "words of sbatch": r"""
-for o in --spread-job --use-min-nodes --overcommit --distribution=cyclic --mem-bind=none --propagate=NONE --nice=100 \
-    --get-user-env --gpu-bind=none --gpu-freq=low "--extra-node-info=1:4" --ntasks-per-core=1 --ntasks-per-socket=1 \
-    --mincpus=3 --container=/x --priority=5 --bbf=/x --network=x --reboot --core-spec=1 --thread-spec=1 --stepmgr \
-    --oom-kill-step=1 --segment=1 --exclusive=mcs --mcs-label=x --tres-bind=gres/gpu:none --cpus-per-gpu=2 \
-    --mem-per-gpu=10 "--gpus-per-socket=1 --sockets-per-node=1" --sockets-per-node=1 --wckey=w --profile=all \
-    --hint=nomultithread --hint=memory_bound --switches=1@1:00 --tmp=1 --tmp=0 --gres-flags=enforce-binding \
-    --gres-flags=disable-binding --gres-flags=one-task-per-sharing --wait-all-nodes=1 --acctg-freq=5 --no-requeue \
-    "--mail-type=ALL,TIME_LIMIT_50,ARRAY_TASKS --mail-user=x@y"; do
+    **{
+        f"words of sbatch, {number}": rf"""
+for o in {words}; do
   J=$(B $o -o /dev/null --wrap=true | sed 's/job [0-9]*/job J/' | grep -v Ignoring)
   case $J in *error*) echo "$o: $J" ;; *) echo "$o: $(e $J)" ;; esac
-done""",
+done"""
+        for number, words in enumerate(WORDS)
+    },
     "signals to steps": r"""
 J=$(B -o o --wrap='trap "echo got" USR1; touch up; until [ -e go ]; do sleep .2; done
   srun sh -c "trap \"echo step\" USR2; touch up2; until [ -e go2 ]; do sleep .2; done"')
