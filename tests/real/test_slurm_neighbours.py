@@ -434,6 +434,20 @@ def test_a_day_of_commands_is_as_in_a_plain_partition(day: accounts.Day) -> None
     assert "end COMPLETED" in found["tasks by both", "managed"]
 
 
+def test_an_elastic_job_needs_nothing_of_its_users_environment(day: accounts.Day) -> None:
+    """`--export=NONE`, as some sites would have it of everybody, and NIL, which leaves not even a PATH."""
+    exec_ = f"exec {day.cluster.tool()} --checkpoint /shared/{day.partitions['managed']} -- /bin/true\n"
+    jobs = {
+        kind: day.submit("managed", f"--gres=gpu:2 --comment=horae:min=1,max=2 --export={kind}", exec_)
+        for kind in ("NONE", "NIL")
+    }
+    for kind, job in jobs.items():
+        over = ("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
+        ended = partial(re.search, "COMPLETED|FAILED|CANCELLED")
+        wait_for(f"{kind} ends", lambda over=over, ended=ended: ended(day.cluster.run(*over)), 240)  # type: ignore[misc]
+        assert day.cluster.run(*over) == "COMPLETED", kind
+
+
 #: what is done in the middle of a resize, and some seconds later
 DEEDS = {
     "read anew": ("scontrol reconfigure", "scontrol reconfigure"),
