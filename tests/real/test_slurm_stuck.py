@@ -57,7 +57,7 @@ def test_forty_jobs_that_cannot_start_keep_no_gpus_from_others(day: accounts.Day
     wait_for("hers were granted, and not started", lambda: taken_back() > 4, 120)
     for _ in range(5):
         job = sbatch("bob", "--wrap=true")
-        wait_for("bob's next job is done", lambda job=job: state(job) == "COMPLETED", 240)  # type: ignore[misc]
+        wait_for("bob's next job is done", lambda job=job: state(job) == "COMPLETED", 60)  # type: ignore[misc]
         assert grants(job) == 1, "it was taken back for hers"
     assert {state(job) for job in hers} == {"PENDING"}
     cluster.run("scancel", *bobs)
