@@ -61,7 +61,7 @@ class Queue:
     per_user_in: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)
     largest: Amounts = field(default_factory=lambda: EMPTY)  #: the most that one container in it may have; {}: not told
     active: int = 0  #: applications whose masters have their share
-    running: int = 0  #: they, and those that may begin as soon as there is some
+    running: int = 0  #: they, and those that may begin as soon as there is some; of all below it
     most_running: int = 1 << 31
     masters: Mapping[str, MastersShare] = field(default_factory=lambda: EMPTY)  #: by partition; of a leaf
 
@@ -197,10 +197,14 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
         else EMPTY,
         largest=resources(value.get("maximumAllocation")),
         active=active,
-        running=active + int(value.get("numPendingApplications", 0)),
+        running=_running(active, value.get("numPendingApplications"), children),
         most_running=int(value.get("maxParallelApps", 1 << 31)),
         masters=_masters(value),
     )
+
+
+def _running(active: int, pending: Any, children: Iterable[Queue]) -> int:
+    return active + int(pending or 0) + sum(child.running for child in children)
 
 
 def _masters(value: Mapping[str, Any]) -> dict[str, MastersShare]:
@@ -295,6 +299,9 @@ def _per_user(guaranteed: Amounts, factor: Any) -> Amounts:
 def _fair(value: Mapping[str, Any]) -> Queue:
     # Weights are not told; the steady share is what they come to. "No limit" reads as the whole cluster.
     steady, used = (_amounts(value.get(key))[GPUS] for key in ("steadyFairResources", "usedResources"))
+    children = tuple(_fair(each) for each in many((value.get("childQueues") or {}).get("queue")))
+    active = int(value.get("numActiveApps", 0))
+    masters = MastersShare(_amounts(value.get("amUsedResources")), _amounts(value.get("amMaxResources")))
     return Queue(
         path=str(value.get("queueName") or "root"),
         state="RUNNING",
@@ -304,9 +311,15 @@ def _fair(value: Mapping[str, Any]) -> Queue:
         policy=str(value.get("schedulingPolicy") or "").lower(),
         preemptable=bool(value.get("preemptable", False)),
         labels=(),
-        children=tuple(_fair(each) for each in many((value.get("childQueues") or {}).get("queue"))),
+        children=children,
+        reserved=int(value.get("reservedContainers", 0)),
         limits={"": _limits(_amounts(value.get("maxResources")), _amounts(value.get("clusterResources")))},
         usage={"": _amounts(value.get("usedResources"))},
+        largest=resources(value.get("maxContainerAllocation")),
+        active=active,
+        running=_running(active, value.get("numPendingApps"), children),
+        most_running=int(value.get("maxApps", 1 << 31)),
+        masters={} if children else {"": masters},
     )
 
 

@@ -462,14 +462,14 @@ class Lessons:
         for name, gpus in sorted(missing.items()):
             if gpus <= 0:
                 continue
-            self._of[name] = lesson = replace(_next(self._of.get(name), gpus, now_s), left=left.get(name))
-            told.append(f"{gpus} on {name} for {_pause(lesson.times):.0f} s")
+            self._of[name] = lesson = replace(next_lesson(self._of.get(name), gpus, now_s), left=left.get(name))
+            told.append(f"{gpus} on {name} for {pause_s(lesson.times):.0f} s")
         return f"not offered again: {', '.join(told)}" if told else ""
 
     def learn_cap(self, tenant: str, gpus: Gpus, now_s: float) -> str:
         """It was the queue that gave no more than `gpus` to this tenant in all, wherever they are."""
-        self._caps[tenant] = lesson = _next(self._caps.get(tenant), gpus, now_s)
-        return f"{tenant} is offered {gpus} GPUs in all for {_pause(lesson.times):.0f} s"
+        self._caps[tenant] = lesson = next_lesson(self._caps.get(tenant), gpus, now_s)
+        return f"{tenant} is offered {gpus} GPUs in all for {pause_s(lesson.times):.0f} s"
 
     def caps(self, now_s: float) -> dict[str, Gpus]:
         return {tenant: each.gpus for tenant, each in self._caps.items() if now_s < each.until_s}
@@ -501,11 +501,12 @@ def no_more_than(workers: int, size: Held) -> Held:
     return Held(0, (workers + 1) * size.cpus - 1, (workers + 1) * size.memory_mib - 1)
 
 
-def _next(before: Lesson | None, gpus: Gpus, now_s: float) -> Lesson:
-    again = before is not None and now_s < before.until_s + 2 * _pause(before.times)
+def next_lesson(before: Lesson | None, gpus: Gpus, now_s: float) -> Lesson:
+    """The one that follows `before`: longer, where that was not long ago."""
+    again = before is not None and now_s < before.until_s + 2 * pause_s(before.times)
     times = before.times + 1 if again and before is not None else 1
-    return Lesson(gpus, now_s + _pause(times), times)
+    return Lesson(gpus, now_s + pause_s(times), times)
 
 
-def _pause(times: int) -> float:
+def pause_s(times: int) -> float:
     return backoff_s(times - 1, PAUSE_S, LONGEST_S)

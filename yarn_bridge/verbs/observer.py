@@ -21,7 +21,7 @@ from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
 from yarn_bridge.jobs.grants import check_grant
 from yarn_bridge.jobs.kept import Unreadable
-from yarn_bridge.jobs.masters import Beginner, MasterRoom
+from yarn_bridge.jobs.masters import Beginner, MasterRoom, Waited
 from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import lost_nodes, observed, one_a_host
@@ -115,6 +115,7 @@ class Observer:
         self.lessons = Lessons()
         self.limits = QueueLimits(options, manager)
         self.masters = MasterRoom()
+        self.waited = Waited()
         self.offers = Offers(options, self.limits, self.lessons, self.masters, clock)
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that are no jobs of ours: (stamp, why)
         self._unread: dict[JobId, Unreadable] = {}  #: jobs of ours of which what we keep cannot be read
@@ -178,7 +179,10 @@ class Observer:
         got = self._reach(reports)
         names = [each.record.job for each in mine]
         beginners = self._beginners(mine)
-        begin = self.limits.beginnings(beginners, self._told[1])
+        begin = (
+            *self.limits.beginnings(beginners, self._told[1]),
+            *self.waited.quotas(beginners, self._clock()),
+        )
         self.limits.divide(names, told, beginners, begin, got)
         offer = self.offers.of(reports, self._known_gpus, ours, got)
         self.nodes = offer.nodes
@@ -306,6 +310,10 @@ class Observer:
     def worker_of(self, spec: JobSpec) -> Held:
         """What YARN gives one worker of this job."""
         return worker_of(spec, self._options, self.least_mib)
+
+    def queue(self, spec: JobSpec) -> str:
+        """The leaf queue of this job's applications."""
+        return queue_of(spec, self._options)
 
     def _held(self) -> dict[str, int]:
         taken: dict[str, int] = {}
