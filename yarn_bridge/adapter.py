@@ -276,6 +276,7 @@ class YarnCluster:
         self._check_partitions(seen, allocation)
         if any(gpus % record.each for gpus in allocation.values()):
             raise Never(f"{job}: each of its workers has {record.each} GPUs; {dict(allocation)} is no multiple of it")
+        self._observer.check_shares(seen, allocation)
         return self._steps.grant(seen, allocation, epoch)
 
     def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
@@ -296,6 +297,7 @@ class YarnCluster:
             self._check_queue_takes(seen, allocation)
             self._observer.check(allocation, record.placed)
             self._check_partitions(seen, allocation)
+            self._observer.check_shares(seen, allocation)
             shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
             self._steps.ask(seen, seen.spec.grace_s, (epoch, shape))
 

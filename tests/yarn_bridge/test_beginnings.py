@@ -211,9 +211,18 @@ def test_a_limit_above_several_queues_is_of_the_jobs_of_all_of_them() -> None:
     """It was read of the leaf alone: a gang was granted there and its application waited for others to end."""
     site = Site(queue="gpu", tenants="queue")
     leaves = [{"queueName": name, "capacities": capacities(WHOLE), "numActiveApplications": 1} for name in ("a", "b")]
-    above = {"queueName": "gpu", "capacities": capacities(WHOLE), "queues": {"queue": leaves}, "maxParallelApps": 3}
-    site.yarn.tree = {"type": "capacityScheduler", "queueName": "root", "capacities": capacities(WHOLE),
-                      "queues": {"queue": [above]}}  # fmt: skip
+    above = {
+        "queueName": "gpu",
+        "capacities": capacities(WHOLE),
+        "queues": {"queue": leaves},
+        "maxParallelApps": 3,
+    }
+    site.yarn.tree = {
+        "type": "capacityScheduler",
+        "queueName": "root",
+        "capacities": capacities(WHOLE),
+        "queues": {"queue": [above]},
+    }
     for name, queue in (("first", "root.gpu.a"), ("second", "root.gpu.b")):
         site.port.submit(name, replace(SPEC, extra={"yarn.queue": queue}))
     text = "queue root.gpu lets 3 applications run at a time: 1 more may begin"
@@ -222,10 +231,22 @@ def test_a_limit_above_several_queues_is_of_the_jobs_of_all_of_them() -> None:
 
 def fair(**more: Any) -> dict[str, Any]:
     """A leaf of the fair scheduler, as it tells of itself."""
-    leaf = {"type": "fairSchedulerLeafQueueInfo", "queueName": "root.default", "maxResources": amounts(WHOLE),
-            "clusterResources": amounts(WHOLE), "numActiveApps": 1, "numPendingApps": 1, **more}  # fmt: skip
-    root = {"queueName": "root", "maxResources": amounts(WHOLE), "clusterResources": amounts(WHOLE),
-            "childQueues": {"queue": [leaf]}}  # fmt: skip
+    whole = amounts(WHOLE)
+    leaf = {
+        "type": "fairSchedulerLeafQueueInfo",
+        "queueName": "root.default",
+        "maxResources": whole,
+        "clusterResources": whole,
+        "numActiveApps": 1,
+        "numPendingApps": 1,
+        **more,
+    }
+    root = {
+        "queueName": "root",
+        "maxResources": whole,
+        "clusterResources": whole,
+        "childQueues": {"queue": [leaf]},
+    }
     return {"type": "fairScheduler", "rootQueue": root}
 
 

@@ -160,13 +160,14 @@ def quotas(queues: Queues, beginners: Sequence[Beginner], master: Amounts, since
             limits += _parallel(queues.above(leaf.path))
             limits += _limits(leaf, {each.owner for each in mine}, master)
         for text, owner, more in limits:
-            _, whom = bound.setdefault(text, (max(more - since, 0), []))
+            most = max(more - since, 0)
+            _, whom = bound.setdefault(text, (most, []))
             whom += [each.job for each in mine if owner in ("", each.owner)]
-    return tuple(
-        Quota(f"{text}: {most} more may begin", tuple(whom), None, most)
-        for text, (most, whom) in bound.items()
-        if most < len(whom)
-    )
+    found = list[Quota]()
+    for text, (most, whom) in bound.items():
+        if most < len(whom):
+            found.append(Quota(f"{text}: {most} more may begin", tuple(whom), None, most))
+    return tuple(found)
 
 
 def _parallel(queues: Iterable[Queue]) -> Iterator[tuple[str, str, int]]:
@@ -216,10 +217,13 @@ class Waited:
         return f"{_whose(queue, owner)} begins for {pause_s(lesson.times):.0f} s"
 
     def quotas(self, beginners: Sequence[Beginner], now_s: float) -> tuple[Quota, ...]:
-        live = [key for key, lesson in self._of.items() if now_s < lesson.until_s]
-        found = [(key, tuple(each.job for each in beginners if _is_of(each, *key))) for key in live]
-        why = "the last one got no container"
-        return tuple(Quota(f"{_whose(*key)} begins: {why}", whom, None, 0) for key, whom in found if whom)
+        found = list[Quota]()
+        for (queue, owner), lesson in self._of.items():
+            whom = tuple(each.job for each in beginners if _is_of(each, queue, owner))
+            if whom and now_s < lesson.until_s:
+                text = f"{_whose(queue, owner)} begins: the last one got no container"
+                found.append(Quota(text, whom, None, 0))
+        return tuple(found)
 
 
 def _is_of(beginner: Beginner, queue: str, owner: str) -> bool:

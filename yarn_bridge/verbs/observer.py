@@ -47,6 +47,8 @@ _TELLS_S = 3.0
 _NODES_S = 2.0
 #: what lives of ours; the arbiter looks seldomer than that while all that it asked for is under way
 _APPS_S = 0.5
+#: a grant that a queue's share does not allow is decided anew meanwhile
+_AGAIN_S = 5.0
 #: why an application is in another queue than it was asked for in
 _PUT_THERE = (
     ": the scheduler's placement rules (queue-mappings) or somebody put it there, and the limits there are not counted"
@@ -126,6 +128,7 @@ class Observer:
         self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._lost: frozenset[str] = frozenset()
+        self._got = Reach()  #: where workers get to
         self.needs = Needs(options, manager, files, executor, self.limits, clock)
         self._blind, self._back_s = (
             False,
@@ -176,7 +179,7 @@ class Observer:
         self.limits.look(told, known, self.least_mib, labels, self._clock())
         stands = standing([each.record for each in mine], here)
         ours = Ours(told, held, came, stands, self._unsettled(mine), self._begins())
-        got = self._reach(reports)
+        self._got = got = self._reach(reports)
         names = [each.record.job for each in mine]
         beginners = self._beginners(mine)
         begin = (
@@ -196,7 +199,7 @@ class Observer:
             due=tuple(due),
             tenants=self.limits.tenants(),
             quotas=(*begin, *own),
-            caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
+            caps=_least(self.limits.caps(told, got), self.lessons.caps(self._clock())),
             unread=tuple(odd.text for odd in self._unread.values()),
         )
 
@@ -294,6 +297,25 @@ class Observer:
         if not self.nodes:
             self.look()
         check_grant(allocation, held, self.nodes, self._held())
+
+    def check_shares(self, seen: Seen, allocation: Allocation) -> None:
+        """Raises TryLater where its queue or its owner may not hold so much of a partition: of that a policy knows the
+        sum of all alone, and is told at once what would come, before anybody's GPUs stand for it."""
+        if not self.choice().pinned:
+            return
+        live = [each for each in self.jobs.values() if not each.record.released]
+        told = holdings([(each.record, each.spec) for each in live], self._options, self.least_mib)
+        jobs = {each.record.job: holding for each, holding in zip(live, told, strict=True)}
+        job = seen.record.job
+        gpus, why = self.limits.too_many(job, allocation, jobs, self._got)
+        if gpus:
+            tenant = seen.spec.tenant or seen.record.owner
+            held = sum(each.gpus for each in told if each.tenant == tenant)
+            held -= jobs[job].gpus
+            whole = sum(allocation.values())
+            lesson = self.lessons.hold_to(tenant, held + whole - gpus, self._clock())
+            self.limits.forget()
+            raise TryLater(f"{job}: {gpus} of its {whole} GPUs would not come: {why}; {lesson}", retry_after_s=_AGAIN_S)
 
     def lives(self, seen: Seen) -> bool:
         """Whether it had an application when all were listed last."""

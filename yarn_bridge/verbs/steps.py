@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from horae.port import BlockKind, FixConfiguration, JobId, JobState, Never, PortError, TryLater
+from horae.port import FixConfiguration, JobId, JobState, Never, PortError, TryLater
 from horae.spec import JobSpec
 from policy.model import Allocation
 from yarn_bridge.clients.errors import Gone, Powerless
@@ -140,8 +140,8 @@ class Steps:
         return refused | worse
 
     def _taken_back(self, grant: Asked, error: PortError) -> None:
-        blocked = (BlockKind.OTHER.value, error.text)
-        self.put(grant.seen, replace(grant.before, since_s=self._clock(), blocked=blocked))
+        # Not as an obstacle: the arbiter would leave the granted GPUs alone, for all, which are not in its way.
+        self.put(grant.seen, replace(grant.before, since_s=self._clock(), native=error.text))
 
     def _under(self, seen: Seen, runtime: str) -> Record:
         """The record under this runtime; what the job keeps under another one is given back first."""
