@@ -207,6 +207,8 @@ class YarnCluster:
             self._observer.look()
         if self._options.tenants == BY_QUEUE and queue not in {each.name for each in self._observer.limits.tenants()}:
             raise Never(f"{queue} is none of the tenants' queues any more; hand it in again")
+        if self._observer.limits.is_parent(queue):
+            raise Never(f"queue {queue} is a parent and takes no application itself: name a leaf queue below it")
         if why := self.manager.may_submit(queue, owner):
             remedy = f"the queue's acl_submit_applications names who may ({why})"
             raise Never(f"YARN lets {owner} not submit to queue {queue}: {remedy}")

@@ -18,7 +18,7 @@ from policy.model import Allocation, Node, Quota
 from tests.contract.harness import Behaviour
 from tests.contract.waiting import patiently, wait_for
 from tests.real.hadoop import YarnHarness, cluster_of
-from tests.real.test_yarn_grants import LABEL, SETTINGS, label
+from tests.real.yarn_queues import LABEL, LABELS_ON, label
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.resource_manager import QueueEdits
@@ -171,7 +171,7 @@ def share(capacity: str) -> dict[str, str | None]:
 @pytest.fixture
 def day(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[Day]:
     # A lab of its own: the queues of the walk are not taken away again.
-    settings = {**SETTINGS, "yarn.cluster.max-application-priority": "11"}
+    settings = {**LABELS_ON, "yarn.cluster.max-application-priority": "11"}
     harness = YarnHarness(cluster_of("3.4.2", pytestconfig, tmp_path_factory, settings), tmp_path)
     assert isinstance(harness.port, YarnCluster)
     manager = harness.port.manager

@@ -43,13 +43,14 @@ class MastersShare:
 class Queue:
     path: str  #: root.gpu.horae
     state: str  #: RUNNING, STOPPED, DRAINING
-    weight: float  #: share among its siblings: per cent, weight, or GPUs of its steady fair share
+    weight: float  #: share among its siblings: per cent, weight, or the GPUs that it is guaranteed
     guaranteed: Gpus  #: GPUs it gets back when it wants them
     pending: Gpus
     policy: str  #: fifo, fair, drf, ...
     preemptable: bool  #: another queue may take its containers
     labels: tuple[str, ...]
     children: tuple[Queue, ...]
+    parent: bool = False  #: takes no application itself, and may have no queue below it yet
     label: str = ""  #: partition of containers that ask for none; "": the default one
     among_users: bool = False  #: its users may take containers from each other
     reserved: int = 0  #: containers that wait and have a node kept for them, where nobody else gets anything
@@ -92,7 +93,7 @@ class Queue:
             yield from child.walk()
 
     def leaves(self) -> Iterator[Queue]:
-        return (queue for queue in self.walk() if not queue.children)
+        return (queue for queue in self.walk() if not queue.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class Queues:
 
 
 def _shares(queue: Queue, share: float) -> Iterator[tuple[str, float]]:
-    if not queue.children:
+    if not queue.parent:
         yield queue.path, share
     whole = sum(child.weight for child in queue.children) or 1.0
     for child in queue.children:
@@ -179,13 +180,14 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
-        weight=_weight(value),
+        weight=_weight(value, least[GPUS]),
         guaranteed=least[GPUS],
         pending=sum(_gpus(each, "pending") for each in usage) or sum(child.pending for child in children),
         policy=str(value.get("orderingPolicyInfo") or "fifo"),
         preemptable=not value.get("preemptionDisabled", True),
         labels=tuple(str(each) for each in many(value.get("nodeLabels"))),
         children=children,
+        parent=_is_parent(value, children),
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
         among_users=not value.get("intraQueuePreemptionDisabled", True),
         reserved=int(value.get("reservedContainers", 0)),
@@ -201,6 +203,11 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
         most_running=int(value.get("maxParallelApps", 1 << 31)),
         masters=_masters(value),
     )
+
+
+def _is_parent(value: Mapping[str, Any], children: Sequence[Queue]) -> bool:
+    """One that makes its leaf queues itself may have none yet."""
+    return bool(children) or value.get("queueType") == "parent"
 
 
 def _running(active: int, pending: Any, children: Iterable[Queue]) -> int:
@@ -273,10 +280,15 @@ def _by_partition(value: Mapping[str, Any], section: str, rows: str) -> list[Any
     return many((value.get(section) or {}).get(rows))
 
 
-def _weight(value: Mapping[str, Any]) -> float:
-    """Weights and per cents do not mix among siblings; a queue in weight mode has no capacity of its own."""
+def _weight(value: Mapping[str, Any], guaranteed: Gpus) -> float:
+    """Weights and per cents do not mix among siblings; a queue in weight mode has no capacity of its own. Of one with
+    absolute resources the per cent is that of whichever it has most of, which may be memory."""
     weight = float(value.get("weight", -1.0))
-    return weight if weight > 0 else float(value.get("capacity", 0.0))
+    if weight > 0:
+        return weight
+    if value.get("isAbsoluteResource"):
+        return float(guaranteed)
+    return float(value.get("capacity", 0.0))
 
 
 def _used(usage: list[Any], children: tuple[Queue, ...]) -> dict[str, Amounts]:
@@ -312,6 +324,7 @@ def _fair(value: Mapping[str, Any]) -> Queue:
         preemptable=bool(value.get("preemptable", False)),
         labels=(),
         children=children,
+        parent=bool(children),
         reserved=int(value.get("reservedContainers", 0)),
         limits={"": _limits(_amounts(value.get("maxResources")), _amounts(value.get("clusterResources")))},
         usage={"": _amounts(value.get("usedResources"))},

@@ -179,6 +179,8 @@ def _parallel(queues: Iterable[Queue]) -> Iterator[tuple[str, str, int]]:
 
 def _limits(queue: Queue, owners: set[str], master: Amounts) -> Iterator[tuple[str, str, int]]:
     """(the limit in words, the user that it binds alone, how many may begin within it)."""
+    if queue.parent:
+        yield f"queue {queue.path} is a parent and takes no application itself", "", _NONE
     if queue.state != RUNS:
         yield f"queue {queue.path} is {queue.state} and takes no new application", "", _NONE
     share = queue.masters.get(queue.label, MastersShare())

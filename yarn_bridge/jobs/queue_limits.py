@@ -226,6 +226,13 @@ class QueueLimits:
                 return f"queue {leaf.path} is not let into partition {label}, where {node} is"
         return ""
 
+    def is_parent(self, queue: str) -> bool:
+        """Whether it takes no application itself; not where nobody tells."""
+        if self._queues is not None:
+            with suppress(BadInput):
+                return self._queues.find(queue).parent
+        return False
+
     def state(self, queue: str) -> str:
         """Of this leaf queue: it takes applications while it is `RUNS`, as one does that nobody tells of."""
         if self._queues is not None:
@@ -348,6 +355,8 @@ class QueueLimits:
         self._gone = ""
         try:
             self._managed = found.find(self._options.queue)
+            if self._managed.parent and self._options.tenants != BY_QUEUE:
+                self._gone = f"queue {self._managed.path} is a parent and takes no application itself"
         except BadInput as error:
             self._gone = str(error)
         self._queues = found

@@ -277,7 +277,7 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options, probes: P
     info = manager.scheduler()
     tree = queues(info)
     queue = tree.find(options.queue)
-    if queue.children and options.tenants != BY_QUEUE:
+    if queue.parent and options.tenants != BY_QUEUE:
         yield fail("queue", f"{queue.path} is a parent", f"one of {', '.join(each.path for each in queue.leaves())}")
         return
     yield from _tenants(tree, queue, options)
