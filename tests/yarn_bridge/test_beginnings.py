@@ -269,3 +269,13 @@ def test_the_fair_scheduler_gives_a_container_as_much_as_it_says() -> None:
     attend(site.port)
     with pytest.raises(Never, match="memory-mb 9000, 8192 at most"):
         site.port.submit("job", SPEC)
+
+
+def test_a_job_as_slices_is_on_no_more_nodes_than_applications_may_begin() -> None:
+    """Each slice is one: a job alone was granted both nodes, and the second slice waited for the first to end."""
+    site = SliceSite()
+    few = tree(maxParallelApps=3, usage={"amLimit": masters(131072)})
+    site.manager.scheduler = lambda: few  # type: ignore[method-assign]
+    site.port.submit("job", SPEC)
+    text = "queue root.default lets 3 applications run at a time: 1 more may begin"
+    assert Quota(text, ("job",), None, 1, 1) in attend(site.port).quotas

@@ -148,9 +148,12 @@ class Beginner:
     queue: str
 
 
-def quotas(queues: Queues, beginners: Sequence[Beginner], master: Amounts, since: int) -> tuple[Quota, ...]:
+def quotas(
+    queues: Queues, beginners: Sequence[Beginner], master: Amounts, since: int, slices: int = 0
+) -> tuple[Quota, ...]:
     """Limits that bind these jobs. `master`: what YARN gives to an application beside its workers; `since`: how many
-    applications more of ours there are than when the queues were asked."""
+    applications more of ours there are than when the queues were asked; `slices`: the most that a job can have, an
+    application for each node that it is on; 0: it has one for all."""
     bound: dict[str, tuple[int, list[JobName]]] = {}  # a limit above several queues binds the jobs of all of them
     for name in sorted({each.queue for each in beginners}):
         mine = [each for each in beginners if each.queue == name]
@@ -165,8 +168,9 @@ def quotas(queues: Queues, beginners: Sequence[Beginner], master: Amounts, since
             whom += [each.job for each in mine if owner in ("", each.owner)]
     found = list[Quota]()
     for text, (most, whom) in bound.items():
-        if most < len(whom):
-            found.append(Quota(f"{text}: {most} more may begin", tuple(whom), None, most))
+        if most < max(len(whom), slices):
+            nodes = most if slices and most else None
+            found.append(Quota(f"{text}: {most} more may begin", tuple(whom), None, most, nodes))
     return tuple(found)
 
 

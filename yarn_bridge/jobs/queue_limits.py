@@ -173,13 +173,15 @@ class QueueLimits:
             text = f"one user may hold {each} {WORDS[what]} at most in {label or 'the default'} partition"
             found[what] = Ceiling(most, f"queue {managed.path}: {text}")
 
-    def beginnings(self, beginners: Sequence[Beginner], lives: AbstractSet[str]) -> tuple[Quota, ...]:
-        """How many of these jobs may get an application. `lives`: our applications now."""
+    def beginnings(self, beginners: Sequence[Beginner], lives: AbstractSet[str], slices: int = 0) -> tuple[Quota, ...]:
+        """How many of these jobs may get an application. `lives`: our applications now; `slices`: as `quotas` has
+        them."""
         if self._queues is None:
             return ()
         self._lived = lives if self._lived is None else self._lived
         since = len(lives - self._lived) - len(self._lived - lives)
-        return quotas(self._queues, beginners, {MEMORY: self.master.memory_mib, CORES: self.master.cpus}, since)
+        master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
+        return quotas(self._queues, beginners, master, since, slices)
 
     def own_queues(
         self, jobs: Sequence[JobName], held: Sequence[Holding], beginners: Sequence[Beginner], got: Reach

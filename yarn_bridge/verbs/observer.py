@@ -30,7 +30,7 @@ from yarn_bridge.jobs.room import Held, Lessons, held_by, holdings, standing, wo
 from yarn_bridge.jobs.shapes import HOST_ATTRIBUTE, queue_of, same_queue
 from yarn_bridge.jobs.state_machine import Facts, Step, checkpoint_trouble
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
-from yarn_bridge.options import SERVICES, Options
+from yarn_bridge.options import SERVICES, SLICES, Options
 from yarn_bridge.runtimes.chooser import Choice
 from yarn_bridge.verbs.executor import JobExecutor
 from yarn_bridge.verbs.needs import Around, Needs
@@ -183,7 +183,7 @@ class Observer:
         names = [each.record.job for each in mine]
         beginners = self._beginners(mine)
         begin = (
-            *self.limits.beginnings(beginners, self._told[1]),
+            *self.limits.beginnings(beginners, self._told[1], self._slices()),
             *self.waited.quotas(beginners, self._clock()),
         )
         self.limits.divide(names, told, beginners, begin, got)
@@ -220,6 +220,11 @@ class Observer:
             for each in mine
             if _needs_master(each.record, self.lives(each))
         ]
+
+    def _slices(self) -> int:
+        """The most applications that one job can have beside each other; 0: it has one."""
+        choice = self.choice()
+        return len(self._known_gpus) if choice.runtime == SLICES and choice.pinned else 0
 
     def _observed(self, seen: Seen) -> ObservedJob:
         trouble = checkpoint_trouble(seen.record, seen.acks)
