@@ -122,7 +122,9 @@ class Day:
 
     def is_settled(self, name: str) -> bool:
         now = self.job(name)
-        return now.state is JobState.RUNNING or (not now.state.holds and now.blocked is not None)
+        if now.state in (JobState.RUNNING, JobState.LOST):
+            return True
+        return not now.state.holds and now.blocked is not None
 
     def shape(self, seen: Observation, job: str, others: Mapping[str, Allocation]) -> Allocation:
         """Any that a policy may grant: within what nodes, tenants and quotas are told to have. {}: none was found."""
