@@ -106,6 +106,21 @@ def test_nobody_is_stopped_for_a_shape_that_would_not_come(site: Site) -> None:
     site.port.reshape("job", {"n2": 1}, 3)
 
 
+def test_who_holds_more_than_a_limit_that_came_later_may_shrink(site: Site) -> None:
+    """Nothing is asked for by it, and what is asked for beside must fit."""
+    handed_in(site, "job")
+    site.port.start("job", {"n1": 3}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    site.yarn.tree["queues"]["queue"][0]["queues"]["queue"][0] |= leaf("vision", (1, 1), (1, 1))  # type: ignore[index]
+    site.now_s += 21.0
+    attend(site.port)
+    with pytest.raises(TryLater, match="1 of its 3 GPUs would not come"):
+        site.port.reshape("job", {"n1": 1, "n2": 2}, 2)
+    site.port.reshape("job", {"n1": 2, "n2": 1}, 3)
+
+
 def test_what_jobs_of_other_tenants_hold_there_is_not_its_own(site: Site) -> None:
     for name, tenant in (("hers", SPEECH), ("job", VISION)):
         handed_in(site, name, tenant)

@@ -278,8 +278,12 @@ class QueueLimits:
         mine = replace(placed_in(there, jobs[job]), at=shape)
         others = [placed_in(there, each) for name, each in jobs.items() if name != job]
         then = [placed_in(there, each) for each in self._held]
+        now = jobs[job].at
+        more = {node for node, gpus in shape.items() if gpus > now.get(node, 0)}
         found = [(0, "")]
         for label, nodes in got.binds.items():
+            if more.isdisjoint(nodes):
+                continue  # nothing is asked for there, whatever was made of the limits since
             wanted = mine.on(nodes)
             beside = [each.on(nodes) for each in others]
             before = [each.on(nodes) for each in then]
