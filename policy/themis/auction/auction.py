@@ -45,7 +45,7 @@ from policy.themis.auction.capacity import Parts, add_capacity
 from policy.themis.auction.knapsack import Knapsack, settled
 from policy.themis.auction.prices import Choice, Prices
 from policy.themis.auction.realise import Order, Undecided, Wins, goes_simply, realise
-from policy.themis.auction.rows import Bid, Demand, PerGpu, Row, met_by
+from policy.themis.auction.rows import Bid, Demand, PerGpu, Row
 from policy.themis.offer import NodeClass, Offer
 
 #: Programs of up to this many rows settle ties between unlike bids in the tie order, by one more solve.
@@ -153,7 +153,6 @@ class _Market:
     spent: Seconds = 0.0
     solves: int = 0
     late: bool = False
-    raises: list[tuple[float, Bid, Row]] | None = None  #: other rows of the winners' and others' tables, best first
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> Outcome:
@@ -188,7 +187,10 @@ class _Market:
         )
 
     def _fractions(
-        self, chosen: Mapping[str, Row], value: Mapping[str, float], best: Mapping[str, float]
+        self,
+        chosen: Mapping[str, Row],
+        value: Mapping[str, float],
+        best: Mapping[str, float],
     ) -> dict[str, float]:
         """c of every winner; of what is not proven a note says how far it may be off."""
         fraction, weight = {}, {b.app: b.weight for b in self.bids}
@@ -205,7 +207,8 @@ class _Market:
                 off[app] = expm1(above / weight[app]), expm1(below / weight[app])
             fraction[app] = min(exp((others - without) / weight[app]), 1.0)
         if off:
-            large, small = (max(side) for side in zip(*off.values(), strict=True))
+            large = max(above for above, _ in off.values())
+            small = max(below for _, below in off.values())
             first = ", ".join(list(off)[:3])
             much = f"too large by at most {large:.2g} of it, too small by at most {small:.2g}"
             self.notes.append(f"c of {len(off)} winners ({first} first) is not exact: {much}")
@@ -223,11 +226,12 @@ class _Market:
             answer = self._best(app, chosen)
         elif self.knapsack is not None and self._left():
             answer = self._simply(self.knapsack, app)
-        rows, gap, how = answer or (self._instead(app, chosen), None, Termination.FEASIBLE)
+        others = {a: r for a, r in chosen.items() if a != app}
+        rows, gap, how = answer or (others, None, Termination.FEASIBLE)
         least = self._value(rows)
         if how is Termination.OPTIMAL or (many and gap is not None):
             return least, least, least * (1 + (gap or 0.0))
-        most = max(self._most(app), least)
+        most = max(self.prices.most(app), least)
         return least, min(max(self._value(chosen) - self.prices.surplus(app), least), most), most
 
     def _two_types(self) -> bool:
@@ -306,7 +310,7 @@ class _Market:
         """
         if without is not None and not self._left():
             self.late = True
-            return self._known(NOTHING, without, known, self._most(without))
+            return self._known(NOTHING, without, known, self.prices.most(without))
         simple = None if self.knapsack is None else self._simply(self.knapsack, without)
         if simple is not None:
             return simple
@@ -321,14 +325,15 @@ class _Market:
     def prices(self) -> Prices:
         if self.made is None:
             started = time.perf_counter()
-            self.made = Prices(self.bids, self.gain, self.classes, self.caps, self.seed)
+            self.made = Prices(
+                self.bids,
+                self.gain,
+                self.classes,
+                self.caps,
+                self.seed,
+            )
             self.spent += time.perf_counter() - started
         return self.made
-
-    def _most(self, without: str | None) -> float:
-        """What no choice of all but one bidder is worth more than."""
-        most = self.prices.most(without)
-        return most if self.knapsack is None else min(most, self.knapsack.most(without))
 
     def _by_prices(self, without: str | None) -> Answer:
         """The best choice of rows that lose little at the prices, and by how much any may beat it: optimal where they
@@ -410,34 +415,11 @@ class _Market:
         if answer[2] is Termination.OPTIMAL:
             return answer
         rows = answer[0]
-        others = self._instead(without, known)
+        others = {a: r for a, r in known.items() if a != without}
         if self._value(others) > self._value(rows):
             rows = others
         worth = self._value(rows)
         return rows, *_proven(worth, bound - worth)
-
-    def _instead(self, without: str | None, known: Mapping[str, Row]) -> dict[str, Row]:
-        """The known answer with another bidder in the place of one: the one that gains most by it."""
-        others = {a: r for a, r in known.items() if a != without}
-        if without is None or without not in known:
-            return others
-        won, need = known[without], {b.app: b.need for b in self.bids}[without]
-        if self.raises is None:
-            many = len(self.bids) > MANY
-            self.raises = self._raises(known, self.prices.within(None, NEAR) if many else self.bids)
-        for _, bid, row in self.raises:
-            if bid.app != without and bid.need == need and met_by(row, won):
-                better = {**others, bid.app: row}
-                return better if self._within_caps(better) else others
-        return others
-
-    def _raises(self, known: Mapping[str, Row], bids: Iterable[Bid]) -> list[tuple[float, Bid, Row]]:
-        """Rows that are worth more to their bidders than what they have in the known answer, the largest gain first."""
-        found = []
-        for bid in bids:
-            now = self.gain(bid, known[bid.app]) if bid.app in known else 0.0
-            found += [(gain, bid, row) for row in bid.rows if (gain := self.gain(bid, row) - now) > 0]
-        return sorted(found, key=lambda each: -each[0])
 
     def _core(self, bids: Sequence[Bid]) -> Answer:
         """The program's optimum over these rows."""

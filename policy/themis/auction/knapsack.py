@@ -108,12 +108,6 @@ class Knapsack:
             out.update(self._traced(self._last, rest, self._beside(used, rest, alone), last=True))
             yield {b.app: out[b.app] for b in self._bids if b.app in out}, max(least - self.beyond, 0.0)
 
-    def most(self, without: str | None) -> float:
-        """What no choice of all but one bidder is worth more than."""
-        for choice, short in self.best(without):
-            return short + sum(pick.gain for pick in choice.values())
-        return self._bound(without)
-
     def _bound(self, without: str | None) -> float:
         """What a choice without any loss would be worth."""
         most = sum(m for b, m in zip(self._bids, self._most, strict=True) if b.app != without)

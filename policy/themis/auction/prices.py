@@ -84,7 +84,12 @@ class Prices:
     """Of one market's bids."""
 
     def __init__(
-        self, bids: Sequence[Bid], gain: Gain, classes: Sequence[NodeClass], caps: Sequence[Cap], seed: int = 0
+        self,
+        bids: Sequence[Bid],
+        gain: Gain,
+        classes: Sequence[NodeClass],
+        caps: Sequence[Cap],
+        seed: int = 0,
     ) -> None:
         self._bids, self._seed = bids, seed
         self._rows = [row for b in bids for row in b.rows]
@@ -125,7 +130,12 @@ class Prices:
                 out.append(replace(bid, rows=tuple(bid.rows[k] for k in mine)))
         return out
 
-    def best(self, without: str | None, loss: float, time_limit_s: Seconds) -> Choice | None:
+    def best(
+        self,
+        without: str | None,
+        loss: float,
+        time_limit_s: Seconds,
+    ) -> Choice | None:
         """The best choice of rows that lose no more. None: a limit came before there was one."""
         kept = np.flatnonzero(self._kept(without, loss))
         found = self._solved(kept, integer=True, time_limit_s=time_limit_s)
@@ -137,7 +147,12 @@ class Prices:
         most = max(found.bound if found.bound is not None else self.most(without), others)
         short = 0.0 if found.termination is Termination.OPTIMAL and worth >= others - NONE else most - worth
         rows = {self._bids[self._who[r]].app: self._rows[r] for r in won.tolist()}
-        return Choice(rows, worth, max(short, 0.0), found.seconds >= time_limit_s)
+        return Choice(
+            rows=rows,
+            worth=worth,
+            short=max(short, 0.0),
+            clock=found.seconds >= time_limit_s,
+        )
 
     def _kept(self, without: str | None, loss: float) -> NDArray[np.bool_]:
         kept = self._loss <= loss
@@ -150,29 +165,33 @@ class Prices:
     def _read(self, caps: Sequence[Cap]) -> None:
         """What each row of a bid puts into which rows of the program: flat, by demand and by limit."""
         self._chunks: dict[_Chunks, int] = {}
-        first = len(self._bids)
         of: list[int] = []
         into: list[int] = []
         much: list[float] = []
-        limits: list[list[int]] = [[n for n, cap in enumerate(caps) if b.app in cap.apps] for b in self._bids]
+
+        def put(r: int, row: int, coefficient: float) -> None:
+            of.append(r)
+            into.append(row)
+            much.append(coefficient)
+
+        first = len(self._bids)
         for r, row in enumerate(self._rows):
-            bid = self._bids[self._who[r]]
+            need = self._bids[self._who[r]].need
             for demand in row.demands:
-                key = (demand.domain, demand.chunk, bid.need)
-                of.append(r)
-                into.append(first + self._chunks.setdefault(key, len(self._chunks)))
-                much.append(-float(demand.times))
+                key = (demand.domain, demand.chunk, need)
+                at = self._chunks.setdefault(key, len(self._chunks))
+                put(r, first + at, -float(demand.times))
         for _ in self._chunks:
             self._base.row(0.0, inf)
-        after = len(self._base.up)
-        for cap in caps:
-            self._base.row(-inf, float(cap.room))
+        limits = [(cap, self._base.row(-inf, float(cap.room))) for cap in caps]
         for r, row in enumerate(self._rows):
-            for n in limits[self._who[r]]:
-                of.append(r)
-                into.append(after + n)
-                much.append(float(row.gpus))
-        self._of, self._into, self._much = np.array(of, int), np.array(into, int), np.array(much)
+            app = self._bids[self._who[r]].app
+            for cap, at in limits:
+                if app in cap.apps:
+                    put(r, at, float(row.gpus))
+        self._of = np.array(of, int)
+        self._into = np.array(into, int)
+        self._much = np.array(much)
 
     def _nodes(self, classes: Sequence[NodeClass]) -> None:
         """Columns of chunks put on classes, and of ways to fill nodes; rows that keep them within the nodes."""
@@ -188,7 +207,11 @@ class Prices:
         base, nodes, needs = self._base, len(c.nodes), {need for *_, need in asked}
         mixed = len(needs) > 1 and not (c.cpus is None and c.memory is None)
         free = c.free if mixed else min(usable(c, need) for need in needs)
-        room = (free, inf if c.cpus is None else c.cpus + 1e-9, inf if c.memory is None else float(c.memory))
+        room = (
+            free,
+            inf if c.cpus is None else c.cpus + 1e-9,
+            inf if c.memory is None else float(c.memory),
+        )
         volume = base.row(-inf, float(nodes * free))
         # Of single GPUs only the volume counts, where all GPUs are alike.
         items = {_item(chunk, need, mixed) for _, chunk, need in asked if mixed or chunk > 1}
@@ -206,55 +229,77 @@ class Prices:
         if rows:
             filled = base.row(-inf, float(nodes))
             for way in ways:
-                base.column({filled: 1.0, **{rows[item]: -float(n) for item, n in zip(order, way, strict=True) if n}})
+                holds = {filled: 1.0}
+                for item, n in zip(order, way, strict=True):
+                    holds[rows[item]] = -float(n)
+                base.column(holds)
 
     def _solved(
-        self, chosen: NDArray[np.intp], *, integer: bool = False, time_limit_s: Seconds | None = None
+        self,
+        chosen: NDArray[np.intp],
+        *,
+        integer: bool = False,
+        time_limit_s: Seconds | None = None,
     ) -> MatrixResult:
-        base, width = self._base, self._base.width
+        base = self._base
+        width = base.width
         column = np.full(len(self._rows), -1)
         column[chosen] = width + np.arange(len(chosen))
         mine = column[self._of] >= 0
+        own = np.ones(len(chosen))  # in the row of its bidder
+        nodes = min(WORK // (width + len(chosen) + 1) + 1, NODES)
         return maximise_matrix(
             np.concatenate([np.zeros(width), self._gain[chosen]]),
-            np.concatenate([np.array(base.rows, int), self._into[mine], self._who[chosen]]),
-            np.concatenate([np.array(base.columns, int), column[self._of[mine]], column[chosen]]),
-            np.concatenate([np.array(base.coefficients), self._much[mine], np.ones(len(chosen))]),
+            np.concatenate([base.rows, self._into[mine], self._who[chosen]]),
+            np.concatenate([base.columns, column[self._of[mine]], column[chosen]]),
+            np.concatenate([base.coefficients, self._much[mine], own]),
             base.low,
             base.up,
             integer=integer,
             time_limit_s=time_limit_s,
-            node_limit=min(WORK // (width + len(chosen) + 1) + 1, NODES) if integer else None,
+            node_limit=nodes if integer else None,
             seed=self._seed,
         )
 
     def _priced(self) -> tuple[float, Numbers, Numbers]:
         """The bound, every bidder's surplus, and what every row costs, at the prices of the linear program."""
-        chosen = np.unique(np.concatenate([self._begin[:-1], self._begin[1:] - 1]))
+        first, last = self._begin[:-1], self._begin[1:] - 1
+        chosen = np.union1d(first, last)
         bound = inf
         for _ in range(PASSES):
             found = self._solved(chosen)
             if not found.has_solution or found.objective is None:
                 break
             price = np.asarray(found.prices)
-            costs = np.bincount(self._of, weights=self._much * price[self._into], minlength=len(self._rows))
-            into = np.asarray(costs, dtype=np.float64)
-            left = self._gain - into
-            best = np.array([a + int(left[a:b].argmax()) for a, b in zip(self._begin, self._begin[1:], strict=False)])
+            costs = self._costs(price)
+            left = self._gain - costs
+            best = self._best_rows(left)
             most = np.maximum(left[best], 0.0)
-            # The prices' own surplus of each bidder is in the objective; its true one takes that place.
-            here = found.objective + float((most - np.maximum(price[: len(self._bids)], 0.0)).sum())
+            said = np.maximum(price[: len(self._bids)], 0.0)
+            # What the program says that bidders gain beyond costs is of its few rows; here it is of all.
+            here = found.objective + float((most - said).sum())
             if here < bound:
-                bound, surplus, cost = here, most, into
-            more = best[most > np.maximum(price[: len(self._bids)], 0.0) + NONE]
-            new = np.setdiff1d(more, chosen)
+                bound, surplus, cost = here, most, costs
+            new = np.setdiff1d(best[most > said + NONE], chosen)
             if not len(new):
                 break
             chosen = np.union1d(chosen, new)
         if bound == inf:  # no prices: everybody's best row
-            surplus = np.maximum.reduceat(self._gain, self._begin[:-1])
-            return float(surplus.sum()), surplus, np.zeros(len(self._rows))
+            surplus = np.maximum.reduceat(self._gain, first)
+            bound, cost = float(surplus.sum()), np.zeros(len(self._rows))
         return bound, surplus, cost
+
+    def _costs(self, price: Numbers) -> Numbers:
+        """Of every row, by the price of every row of the program."""
+        each = self._much * price[self._into]
+        return np.asarray(np.bincount(self._of, weights=each, minlength=len(self._rows)), dtype=np.float64)
+
+    def _best_rows(self, left: Numbers) -> NDArray[np.intp]:
+        """Of every bidder the row of which most is left."""
+        best = []
+        for begin, end in zip(self._begin, self._begin[1:], strict=False):
+            best.append(begin + int(left[begin:end].argmax()))
+        return np.array(best)
 
 
 def _item(chunk: Gpus, need: PerGpu, mixed: bool) -> _Item:
@@ -269,7 +314,11 @@ def _fillings(items: Sequence[_Item], room: _Item) -> Iterator[tuple[int, ...] |
     first, *others = items
     most = int(min(have / need for have, need in zip(room, first, strict=True) if need > 0))
     for n in range(most, -1, -1):
-        left = (room[0] - n * first[0], room[1] - n * first[1], room[2] - n * first[2])
+        left = (
+            room[0] - n * first[0],
+            room[1] - n * first[1],
+            room[2] - n * first[2],
+        )
         for rest in _fillings(others, left):
             way = None if rest is None else (n, *rest)
             yield None if way is None or not (n == most or _full(items, way, room)) else way
@@ -277,5 +326,8 @@ def _fillings(items: Sequence[_Item], room: _Item) -> Iterator[tuple[int, ...] |
 
 def _full(items: Sequence[_Item], way: Sequence[int], room: _Item) -> bool:
     """Whether no further item of the first kind fits beside all of them."""
-    used = [sum(n * item[d] for n, item in zip(way, items, strict=True)) for d in range(3)]
-    return any(have - gone < need for have, gone, need in zip(room, used, items[0], strict=True) if need > 0)
+    left = list(room)
+    for n, item in zip(way, items, strict=True):
+        for d, each in enumerate(item):
+            left[d] -= n * each
+    return any(need > 0 and have < need for have, need in zip(left, items[0], strict=True))
