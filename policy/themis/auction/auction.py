@@ -57,8 +57,8 @@ MANY, CLOSE = 100, 0.05
 NEAR, COLUMNS = 0.05, 3000
 #: By so much more, where all that a better answer can contain are looked at: what is a solver's noise is in them.
 NOISE = 1e-6
-#: Rows of a bidder that are tried for GPUs that are left.
-FEW = 4
+#: Of a payment that may be so many times too large, or too small, nothing is said to be proven.
+NOTHING_SAID = 10.0
 #: After so many choices that do not go onto nodes in the simple order the program is asked to place them at once.
 MISSES = 20
 
@@ -118,6 +118,10 @@ def auction(
         notes=tuple(n for o in done for n in o.notes),
         clock=any(o.clock for o in done),
     )
+
+
+def _relative(logarithm: float) -> float:
+    return expm1(min(logarithm, 100.0))
 
 
 def _proven(worth: float, short: float) -> tuple[float, Termination]:
@@ -204,13 +208,15 @@ class _Market:
             without = max(without, others)
             if most > max(least, others):
                 above, below = max(most - without, 0.0), without - max(least, others)
-                off[app] = expm1(above / weight[app]), expm1(below / weight[app])
+                off[app] = _relative(above / weight[app]), _relative(below / weight[app])
             fraction[app] = min(exp((others - without) / weight[app]), 1.0)
         if off:
             large = max(above for above, _ in off.values())
             small = max(below for _, below in off.values())
             first = ", ".join(list(off)[:3])
             much = f"too large by at most {large:.2g} of it, too small by at most {small:.2g}"
+            if max(large, small) > NOTHING_SAID:
+                much = "a limit came before anything was proven of them"
             self.notes.append(f"c of {len(off)} winners ({first} first) is not exact: {much}")
         return fraction
 
@@ -342,10 +348,13 @@ class _Market:
         most = prices.most(without)
         while prices.count(without, self.near) <= COLUMNS or (without is None and not found[0]):
             choice = self._chosen_of(without)
-            if choice is not None and self._goes(choice.rows):
+            goes = choice is not None and self._goes(choice.rows)
+            if choice is not None and goes and not choice.clock:
                 rows, short = dict(choice.rows), choice.short
-            elif without is None and len(self.bids) > MANY:
-                rows = max(self._core(prices.within(None, self.near))[0], self._in_turn(choice), key=self._value)
+            elif without is None:
+                rows = self._in_turn(choice)
+                if len(self.bids) > MANY and not goes:
+                    rows = max(self._core(prices.within(None, self.near))[0], rows, key=self._value)
                 short = max(most - self._value(rows), 0.0)
             else:
                 break
@@ -363,7 +372,7 @@ class _Market:
         first = [(b, wanted[b.app]) for b in self.bids if b.app in wanted]
         first.sort(key=lambda each: -self.gain(*each))
         out: dict[str, Row] = {}
-        for bid, row in (*first, *((b, row) for b in self.bids for row in b.rows[-FEW:])):
+        for bid, row in (*first, *((b, b.rows[-1]) for b in self.bids)):
             more = {**out, bid.app: row}
             fits = bid.app not in out and self._within_caps(more)
             if fits and goes_simply(self._orders(more), self.classes, self.offered):
