@@ -23,8 +23,8 @@ line 8, prints the fraction upside down. A solve without i is skipped where it c
 or everybody else has its best row already.
 
 Every solve is first tried as a knapsack (`policy.themis.auction.knapsack`), whose optimum is the program's whenever
-its rows go onto named nodes; all solves share two tables. Where they do not go, and where its two counts do not tell the
-GPU types of many bidders apart, the prices of a linear program (`policy.themis.auction.prices`) say which rows an
+its rows go onto named nodes; all solves share two tables. Where they do not go, and where its two counts do not tell
+the GPU types of many bidders apart, the prices of a linear program (`policy.themis.auction.prices`) say which rows an
 optimum can contain, and an integer program is made from those. Of more than `MANY` bidders a payment that the knapsack
 does not answer is by those prices, not solved for. Only the winners of small programs are always the program's own,
 because its ties are settled.
