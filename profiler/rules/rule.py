@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from profiler.model import LossKind
-from profiler.rules import counters, generic
+from profiler.rules import beside, generic
 from profiler.rules.lexicon.sides import side_of
 from profiler.rules.lexicon.units import TIME_UNITS, Meaning
 from profiler.rules.pairs import scan
@@ -135,7 +135,7 @@ class Rule:
     def _beside(self, canonical: str, at: int, have: set[str]) -> list[Field]:
         """The fields of the pairs behind what the pattern read."""
         marks = scan(canonical, at, self.words)
-        counters.mend(marks)
+        beside.mend(marks)
         more = [f for mark in marks for f in generic.fields_of(mark, self.bar, self.kind == "validation")]
         return [f for f in generic.one_each(more) if f.what == "part" or f.what not in have]
 
