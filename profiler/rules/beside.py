@@ -13,7 +13,7 @@ from profiler.rules.lexicon.sides import side_of
 from profiler.rules.lexicon.units import Meaning
 from profiler.rules.lexicon.words import words_of
 from profiler.rules.places import Mark
-from profiler.text.tokens import DEC
+from profiler.text.tokens import DEC, INT
 
 #: "epoch/iter: 3/257" is two counters, not one and its total.
 _BOTH = re.compile(r"(?i)epoch\s?/\s?(?:iter(?:ation)?|step|batch)")
@@ -75,6 +75,9 @@ _OF_VALUE = frozenset(
         "vf_loss",
     )
 )
+#: Names of an epoch that is made of others, and of those.
+_OUTER = frozenset(("epoch_out", "outer_epoch", "outer epoch", "epoch_outer"))
+_INNER = frozenset(("epoch_in", "inner_epoch", "inner epoch", "epoch_inner"))
 
 
 def is_of_value(name: str, names: frozenset[str]) -> bool:
@@ -134,6 +137,18 @@ MENDS = (
         "validation_loss",
         "and the other side's the held-out one",
         "Epoch 3 | Train MSE: 0.0335 | Gate Loss: 0.3044 | Val MSE: 0.0315",
+    ),
+    Mend(
+        lambda m, by: m.key.lower() in _OUTER and m.kind == INT and by.keys & _INNER,
+        "epoch",
+        "of an epoch within an epoch the outer one is it",
+        "epoch_out: 0, epoch_in: 3, loss: 0.31",
+    ),
+    Mend(
+        lambda m, by: m.key.lower() in _INNER and m.kind == INT and by.keys & _OUTER,
+        "iteration",
+        "and the inner one counts within it",
+        "epoch_out: 0, epoch_in: 3, loss: 0.31",
     ),
     Mend(
         lambda m, by: m.what == "epochs" and m.total is not None and m.meaning is not None,

@@ -49,6 +49,7 @@ _ROW = re.compile(rf"\s*{INT}\s+{INT}\s+[A-Za-z]")
 _STEPS_DONE = re.compile(rf"(?i)\s*(?:after\s+)?{INT}\s+(?:steps|updates|iterations|iters|batches)\b")
 #: `step 0]`: a counter that a bracket closes behind.
 _BRACKETED = re.compile(rf"[^\[\]{INT}]*{INT}\s*\]")
+_EPISODES = frozenset(("episode", "num episodes", "num_episodes"))
 _WHOLE = frozenset(("global", "overall", "total"))  #: what a counter of the whole run calls itself
 _LEADS = re.compile(rf"\s*{INT}(?:\s*[:|,-]|\t)")
 
@@ -156,7 +157,7 @@ class Line:
             key = mark.key.lower()
             if mark.what in ("iteration", "epoch") and key != "steps":
                 return None
-            if key == "episode" and mark.what == "" and mark.kind == INT:
+            if key in _EPISODES and mark.what == "" and mark.kind == INT:
                 found = found or mark
         return found
 
