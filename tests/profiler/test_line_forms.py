@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from profiler.rules.book import load, read_line
+from tests.profiler.others import read
 
 BOOK = load()
 
 
 def values(line: str) -> dict[str, Any]:
-    read = read_line(BOOK, line)
-    assert read is not None
-    return read[1]
+    told = read_line(BOOK, line)
+    assert told is not None
+    return told[1]
 
 
 @pytest.mark.parametrize(
@@ -80,3 +81,44 @@ def test_a_cell_says_behind_its_number_what_it_counts() -> None:
 def test_of_an_epoch_within_an_epoch() -> None:
     told = values("epoch_out: 2, epoch_in: 7, loss: 0.31")
     assert (told["epoch"], told["iteration"]) == (2, 7)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "1714557600000\t",
+        "1714557600 ",
+        "     12\t",
+        "train.log:12:",
+        "[2024-05-01 10:00:00,123][trainer][INFO] - ",
+        "0: 2024-05-01 10:00:00.12: ",
+        "2024-05-01T10:00:00.1Z [2024-05-01 09:59:58,123][trainer][INFO] - ",
+    ],
+)
+def test_what_stands_before_a_line_counts_nothing(before: str) -> None:
+    told = values(f"{before}step 5 loss 2.3")
+    assert (told["iteration"], told["loss"], "epoch" in told) == (5, 2.3, False)
+    assert values(f"{before}Epoch 1/3") | {"rank": 0} == {"epoch": 1, "epochs": 3, "rank": 0}
+
+
+def test_a_row_of_numbers_begins_with_its_counter() -> None:
+    assert values("   100\t0.35 loss")["iteration"] == 100
+
+
+def test_the_programs_own_stamp_tells_how_long_its_steps_take() -> None:
+    """A shipper takes many lines at once, and all have its time."""
+    own = [
+        f"2024-05-01 10:{k // 6:02}:{k % 6 * 10:02},000 INFO step {10 * k} loss {3 - k / 50:.3f}\n" for k in range(30)
+    ]
+    flushed = [f"2024-05-01T10:{k // 8:02}:59.123Z {line}" for k, line in enumerate(own)]
+    (run,) = read("".join(flushed))
+    assert run["iteration_time"]["median"] == pytest.approx(1.0)
+
+
+def test_two_times_of_each_step_of_the_one_rank_that_prints_are_none() -> None:
+    lines = []
+    for k in range(1, 9):
+        lines += [f"[rank0]: Learning iteration {k}/300", f"[rank0]: loss: {3 - k / 50:.3f}"]
+        lines += ["[rank0]: Steps per second: 6400", "[rank0]: Iteration time: 0.24s"]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["iteration_time"] is None
