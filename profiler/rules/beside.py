@@ -27,6 +27,7 @@ class Beside:
     only_parts: bool  #: parts of a loss, and no whole
     named_loss: bool  #: some key ends with the word loss
     counts_to_mse: bool  #: an epoch and its total, and a squared error behind them, are all
+    in_part: bool  #: an epoch is told with its fraction
     errors: tuple[str, ...]  #: keys of an error of training and of the same of held-out data, where no loss is told
 
     @classmethod
@@ -35,7 +36,8 @@ class Beside:
         keys = frozenset(m.key.lower() for m in marks)
         named_loss = any(key.endswith("loss") for key in keys)
         errors = _errors(keys) if what.isdisjoint(("loss", "validation_loss")) else ()
-        return cls(keys, "part" in what and "loss" not in what, named_loss, _counts_to_one(marks), errors)
+        in_part = any(m.what == "epoch" and m.kind == DEC for m in marks)
+        return cls(keys, "part" in what and "loss" not in what, named_loss, _counts_to_one(marks), in_part, errors)
 
 
 def _errors(keys: frozenset[str]) -> tuple[str, ...]:
@@ -149,6 +151,18 @@ MENDS = (
         "iteration",
         "and the inner one counts within it",
         "epoch_out: 0, epoch_in: 3, loss: 0.31",
+    ),
+    Mend(
+        lambda m, by: m.key.lower() == "ep" and by.keys & {"epoch", "epch"},
+        "skip",
+        "beside epochs, ep is short for episodes",
+        "step:1K smpl:32K ep:101 epch:2.53 loss:1.226",
+    ),
+    Mend(
+        lambda m, by: m.what == "iteration" and m.scale > 1 and by.in_part,
+        "skip",
+        "a counter told in thousands stands still over many lines; a part of an epoch does not",
+        "step:1K smpl:32K epch:2.53 loss:1.226",
     ),
     Mend(
         lambda m, by: m.what == "epochs" and m.total is not None and m.meaning is not None,

@@ -81,8 +81,10 @@ _UNWEIGHTED = words_for("unweighted")
 _AUTOENCODER = frozenset(("vae", "elbo"))
 _DIVERGENCE = frozenset(("kl", "kld"))
 _RECONSTRUCTION = frozenset(("recon", "rec", "reconstruction"))
-#: A shell's trace or a command line says what was asked for, never how far it is.
-_COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
+#: A shell's trace or a command line says what was asked for, and what was read of a checkpoint how far another was.
+_COMMAND = re.compile(
+    r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]|\s*(?i:meta(?:data)?|args|config\w*|hparams)\s*[:=]\s*[{(]"
+)
 #: Marks that are of use only beside others.
 _NO_FIELD = frozenset(
     (
