@@ -225,11 +225,6 @@ PLACES = (
         _is_second_rate,
         "step 30 loss 2.31 21889/22994 tok/s",
     ),
-    Stand(
-        lambda m, p: m.kind == INT and p.previous.unit in TIME_UNITS and p.bare in ("(", "/") and _STEPS.match(p.right),
-        _is_their_number,
-        "step 300 loss 2.31 9.32s(20 iters)",
-    ),
     Stand(lambda m, p: p.bare in OF, _is_total, "step 3/10"),
     Stand(lambda m, p: p.bare == "|" and p.right[:1] == "]" and p.opened, _is_total, "Epoch: [1 | 164] loss 2.31"),
     Stand(lambda m, p: p.left == "-" and p.previous.kind == m.kind == INT, _is_end_of_range, "steps 12-20"),
@@ -294,6 +289,11 @@ PLACES = (
         lambda m, p: p.previous.kind == INT and _PER_STEPS.fullmatch(p.left) and _TIME_PER.search(p.previous.key),
         _is_of_many,
         "step 300 loss 2.31 time per 100 steps: 42.2 s",
+    ),
+    Stand(
+        lambda m, p: m.kind == INT and p.previous.unit in TIME_UNITS and p.bare in ("(", "/") and _STEPS.match(p.right),
+        _is_their_number,
+        "step 300 loss 2.31 9.32s(20 iters)",
     ),
     Stand(
         lambda m, p: _is_smaller(m.unit, p.previous.unit) and p.bare in _AND,

@@ -50,7 +50,7 @@ def test_a_count_of_a_total_is_a_share_and_no_counter() -> None:
     assert values("epoch 5 loss 0.3 correct 9123/10000") == {"epoch": 5, "loss": 0.3}
 
 
-@pytest.mark.parametrize("window", ["2.1 s/10 it", "10 it / 2.1 s", "time/10iter 2.1", "2.1s(10 iters)"])
+@pytest.mark.parametrize("window", ["10 it / 2.1 s", "time/10iter 2.1", "2.1s(10 iters)"])
 def test_how_long_so_many_steps_took(window: str) -> None:
     assert values(f"step 50, loss 0.3, {window}")["step_time"] == pytest.approx(0.21)
 
