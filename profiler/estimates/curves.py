@@ -334,9 +334,12 @@ def _mean(values: Collection[float]) -> float:
 
 
 def accuracy_curve(run: Run) -> Curve | None:
-    """Training accuracy: step lines before summaries of epochs; the first of a line (top-1 before top-5)."""
+    """Training accuracy: step lines before summaries of epochs; the first of a line (top-1 before top-5). Where one is
+    called training's, what is called accuracy and no more is another's."""
+    told = [p for p in run.points if p.kind is not Kind.VALIDATION and p.accuracies and not p.redrawn]
+    told = [p for p in told if side_of(p.accuracies[0].name) == "train"] or told
     for kind in (Kind.TRAIN, Kind.EPOCH):
-        points = [p for p in run.points if p.kind is kind and p.accuracies and not p.redrawn]
+        points = [p for p in told if p.kind is kind]
         if points:
             return None if _are_several(run, points) else _named_curve(run, [(p, p.accuracies) for p in points])
     return None

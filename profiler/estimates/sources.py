@@ -93,8 +93,8 @@ def torn(run: Run) -> tuple[float, float] | None:
     """The shortest and the longest of the times that one process tells of each step on lines of their own, where those
     are far apart: one of them is of something else, and nothing says which."""
     cells: dict[object, list[float]] = defaultdict(list)
-    for p, seconds in _stepped(p for p in _train(run) if not p.from_bar and p.rank is None):
-        cells[p.epoch, p.iteration].append(seconds)
+    for p, seconds in _stepped(p for p in _train(run) if not p.from_bar):
+        cells[p.epoch, p.iteration, p.rank].append(seconds)
     apart = [cell for cell in cells.values() if max(cell) > TORN * min(cell)]
     if 2 * len(apart) <= len(cells):
         return None

@@ -16,6 +16,7 @@ from profiler.model import LossKind
 from profiler.rules.counters import VALUES, name_counters
 from profiler.rules.kinds import HELD, SETUP, TIMES, Said, reading
 from profiler.rules.lexicon.languages import FOREIGN_TRIGGERS, english
+from profiler.rules.lexicon.names import named_each
 from profiler.rules.lexicon.sides import closing_side, opening_side, side_of
 from profiler.rules.lexicon.units import SAMPLE_NOUNS, TIME_UNITS, Meaning, words_for
 from profiler.rules.lexicon.words import averaged, names_part, words_of
@@ -80,8 +81,10 @@ _UNWEIGHTED = words_for("unweighted")
 _AUTOENCODER = frozenset(("vae", "elbo"))
 _DIVERGENCE = frozenset(("kl", "kld"))
 _RECONSTRUCTION = frozenset(("recon", "rec", "reconstruction"))
-#: A shell's trace or a command line says what was asked for, never how far it is.
-_COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
+#: A shell's trace or a command line says what was asked for, and what was read of a checkpoint how far another was.
+_COMMAND = re.compile(
+    r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]|\s*(?i:meta(?:data)?|args|config\w*|hparams)\s*[:=]\s*[{(]"
+)
 #: Marks that are of use only beside others.
 _NO_FIELD = frozenset(
     (
@@ -143,7 +146,7 @@ def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning]
 def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None) -> Said | None:
     """What the text from `start` on says; None where it explains no number, or tells a story."""
     printed = canonical[start:]
-    canonical = canonical[:start] + _ORDINAL.sub(INT, english(printed))
+    canonical = canonical[:start] + _ORDINAL.sub(INT, named_each(english(printed)))
     marks = scan(canonical, start, words)
     body = canonical[start:]
     if not marks or _is_story(marks, body):
@@ -331,8 +334,14 @@ def _field_of(m: Mark, validation: bool) -> Field:
         error=meaning.error,
         constant=source.constant,
         more=m.more,
-        over=m.over,
+        over=_of_how_many(m, source),
     )
+
+
+def _of_how_many(m: Mark, source: Mark) -> int | None:
+    """The number that a value is to be divided by: `accuracy 9123/10000` is a share."""
+    counted = m.what in ("accuracy", "validation_accuracy") and m.total is not None and source is m
+    return m.total.token if counted and m.total is not None and m.kind == m.total.kind == INT else m.over
 
 
 def _loss_kind(m: Mark) -> LossKind | None:

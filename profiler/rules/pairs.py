@@ -20,6 +20,9 @@ _UNIT = re.compile(
     r"\s?([A-Za-z_µμ]+(?:\s?/\s?|\s+per\s+|-per-)[A-Za-z]+(?:\s?(?:/|\bper\b)\s?[A-Za-z]+)?|[A-Za-zµμ]+|%|/\s?s(?:ec)?\b)"
     r"(?![A-Za-z_]|\s*[:=])"
 )
+_DAYS_GO_ON = re.compile(rf"d,?\s?(?:{INT}\s?h\b|$)")
+#: `completed in 0:01:23`; behind `completed at` stands a clock
+_LASTED = re.compile(r"(?i)\b(?:in|took|takes)$")
 _HALF_OF_DAY = re.compile(r"\s?[AaPp][Mm]\b")
 _MAGNITUDE = re.compile(r"([kKMG])(?=\s|/|,|;|\||$|\))")
 _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
@@ -32,6 +35,8 @@ _NAMED_BEHIND = re.compile(
     r"(?:loss|cost|accuracy|acc))\b(?!\s*(?:[:=\d/]|[-|>~]+\s*$))",
     re.IGNORECASE,
 )
+#: `| 0161656 updates |`: a cell that says behind its number what it counts.
+_COUNTED_BEHIND = re.compile(r"(?i)\s(updates|steps|iterations|iters)\s*\|")
 #: `3.70 seconds elapsed`: since a beginning.
 _ELAPSED_BEHIND = re.compile(r"(?i)\s*(?:elapsed|so far|since (?:the )?(?:start|beginning))\b(?!\s*[:=])")
 _MEASURES = frozenset(
@@ -314,10 +319,16 @@ def _unit(written: str, kind: str, right: str) -> str | None:
     ):
         return "minutes"
     if written in TIME_UNITS and (len(written) > 1 or right[0] != " " or not right[2:3].isalpha()):
-        if written in ("m", "h"):
+        if written == "m":
             return "minutes" if right[:1] == "m" else ""
         return written
-    return "days" if written in ("day", "days") and kind == INT else None
+    return "days" if _counts_days(written, kind, right) else None
+
+
+def _counts_days(written: str, kind: str, right: str) -> bool:
+    if written == "d":
+        return _DAYS_GO_ON.match(right) is not None
+    return written in ("day", "days") and kind == INT
 
 
 def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind: str = "") -> None:
@@ -339,8 +350,16 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind:
         mark.what = "skip"
     elif key:
         mark.what = ""
-    elif mark.unit in TIME_UNITS and _ELAPSED_BEHIND.match(behind):
+    else:
+        _name_by_what_follows(mark, left, behind)
+
+
+def _name_by_what_follows(mark: Mark, left: str, behind: str) -> None:
+    """Set what a number without words before it is."""
+    if mark.unit in TIME_UNITS and _ELAPSED_BEHIND.match(behind):
         mark.what, mark.meaning = "elapsed", Meaning("elapsed", scale=TIME_UNITS[mark.unit])
+    elif (counted := _counted_behind(mark, left, behind)) is not None:
+        mark.key, mark.what, mark.meaning = counted.group(1), "iteration", Meaning("iteration")
     elif (named := _named_behind(mark, behind)) is not None:
         mark.key = named.group(1)
         mark.meaning = meaning(mark.key)
@@ -348,6 +367,11 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind:
     else:
         opened = left.rstrip()[-1:] in ("[", "(")
         mark.what = "bracket" if opened and mark.kind == INT else "unnamed"
+
+
+def _counted_behind(mark: Mark, left: str, behind: str) -> re.Match[str] | None:
+    """What a cell of its own says behind a number that it counts."""
+    return _COUNTED_BEHIND.match(behind) if mark.kind == INT and left.rstrip().endswith("|") else None
 
 
 def _named_behind(mark: Mark, behind: str) -> re.Match[str] | None:
@@ -387,7 +411,7 @@ def _counted_in(mark: Mark, found: Meaning | None) -> Meaning | None:
 
 
 def _meaning(key: str, mark: Mark) -> Meaning | None:
-    unit = mark.unit if mark.unit not in ("%", "days", "/s") else ""
+    unit = _time_or_rate(mark, key)
     index = _at_index(key, unit) if key and not mark.separated else None
     if index is not None:
         return index
@@ -401,6 +425,13 @@ def _meaning(key: str, mark: Mark) -> Meaning | None:
         found = _of_unit(key, unit)
     unitless = found is not None and found.what == "throughput" and found.unit == "" and pieces
     return None if unitless else found
+
+
+def _time_or_rate(mark: Mark, key: str) -> str:
+    """The unit of a number that has one of time or of a rate."""
+    if mark.kind == DUR and _LASTED.search(key):
+        return "s"
+    return mark.unit if mark.unit not in ("%", "days", "/s") else ""
 
 
 def _at_index(key: str, unit: str) -> Meaning | None:

@@ -12,15 +12,20 @@ from dataclasses import dataclass, replace
 from profiler.rules.lexicon.units import TIME_UNITS, Meaning, rate_of
 from profiler.text.tokens import DUR, INT
 
-_STEP_WORDS = r"(?:steps|iterations|iters|its|batches|minibatches|updates)"
+_STEP_WORDS = r"(?:steps?|iterations?|iters?|its?|batch(?:es)?|minibatch(?:es)?|updates?)"
 #: "500 train steps in 151.2 s", "1000 steps take 8.5 seconds": how long so many steps took.
 _STEPS_TAKE = re.compile(rf"(?i)\s+(?:train(?:ing)? )?{_STEP_WORDS}\s+(?:in|take|took|takes|done in)\s+")
+#: "10 it / 2.1 s": how long so many steps took.
+_STEPS_PER = re.compile(rf"(?i)\s?{_STEP_WORDS}\s*/\s*")
 _STEPS = re.compile(rf"(?i)\s?{_STEP_WORDS}\b")
 #: "Time(1000 iters): 5.35s"
 _STEPS_TOOK = re.compile(rf"(?i)\s?{_STEP_WORDS}\s?\)\s*[:=]?\s*")
 #: "time per 100 steps: 42.2", "secs/100 iters = 42.2"
 _PER_STEPS = re.compile(rf"(?i)[ -]?{_STEP_WORDS}\s*(?:\([a-z]+\))?\s*[:=]?\s*")
 _TIME_PER = re.compile(r"(?i)\b(?:time|secs?|seconds|took|duration)\b.*(?:per|for|every|last|/)$")
+#: Seconds of the units that a smaller one may follow: `1 hour, 2 minutes and 3.5 seconds`.
+_LONGER = {"minutes": 60.0, **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0), "days": 86400.0}
+_AND = frozenset(("", ",", "and", ", and"))
 #: What stands between a value before and a value now.
 _BECOMES = frozenset(("->", "-->", "--->", "=>", "==>", "→"))
 _TOLD_VALUES = frozenset(("loss", "part", "accuracy", "validation_loss", "validation_accuracy"))
@@ -188,14 +193,20 @@ def _is_their_number(m: Mark, p: Place) -> bool:
     return True
 
 
+def _is_smaller(unit: str, before: str) -> bool:
+    """Whether a duration may go on in a unit."""
+    return before in _LONGER and unit in TIME_UNITS and 1.0 <= TIME_UNITS[unit] < _LONGER[before]
+
+
 def _goes_on(m: Mark, p: Place) -> bool:
-    """The number before was minutes or days of the same duration."""
+    """The number before was minutes, hours or days of the same duration."""
     before, meaning = p.previous, p.previous.meaning
-    of_minutes = before.unit == "minutes"
-    m.more = ((before.token, 60.0 if of_minutes else 86400.0),)
+    own = TIME_UNITS.get(m.unit, 1.0)
+    lasted = _LONGER[before.unit]
+    m.more = (*((token, part * lasted / own) for token, part in before.more), (before.token, lasted / own))
     m.what, m.key, m.meaning = before.what, before.key, meaning
-    if of_minutes and meaning is not None:
-        m.meaning = replace(meaning, scale=1.0)
+    if meaning is not None and before.unit != "days":
+        m.meaning = replace(meaning, scale=own)
     before.what = "skip"
     return True
 
@@ -265,6 +276,11 @@ PLACES = (
         "Step 1000: Ran 500 train steps in 151.2 secs",
     ),
     Stand(
+        lambda m, p: p.previous.kind == INT and m.unit in TIME_UNITS and _STEPS_PER.fullmatch(p.left),
+        _is_of_many,
+        "step 300 loss 2.31 20 it / 9.32 s",
+    ),
+    Stand(
         lambda m, p: p.previous.kind == INT and m.is_time and _STEPS_TOOK.fullmatch(p.left),
         _is_of_many,
         "Iter: 1000 Time(1000 iters): 5.35s Loss: 0.15",
@@ -280,7 +296,7 @@ PLACES = (
         "step 300 loss 2.31 9.32s(20 iters)",
     ),
     Stand(
-        lambda m, p: p.previous.unit == "minutes" and p.bare == "" and m.unit in ("s", "sec", "seconds"),
+        lambda m, p: _is_smaller(m.unit, p.previous.unit) and p.bare in _AND,
         _goes_on,
         "epoch took 3 min 20 s",
     ),

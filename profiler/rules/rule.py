@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from profiler.model import LossKind
-from profiler.rules import counters, generic
+from profiler.rules import beside, generic
 from profiler.rules.lexicon.sides import side_of
 from profiler.rules.lexicon.units import TIME_UNITS, Meaning
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
 from profiler.text.clock import Clock
-from profiler.text.tokens import DUR, PRIVATE
+from profiler.text.tokens import DEC, DUR, INT, PRIVATE
 
 LONGEST = 4096  #: characters of a canonical line that patterns look at
 BEFORE = 24  #: characters before a pattern whose words say on which side of training a line is
@@ -135,7 +135,7 @@ class Rule:
     def _beside(self, canonical: str, at: int, have: set[str]) -> list[Field]:
         """The fields of the pairs behind what the pattern read."""
         marks = scan(canonical, at, self.words)
-        counters.mend(marks)
+        beside.mend(marks)
         more = [f for mark in marks for f in generic.fields_of(mark, self.bar, self.kind == "validation")]
         return [f for f in generic.one_each(more) if f.what == "part" or f.what not in have]
 
@@ -150,6 +150,7 @@ class Rule:
 
 
 MEASURES = " ="
+_SPOKEN = re.compile(rf"[{INT}{DEC}] (days?|hours?|minutes?|seconds?)\b")
 _VALUED = re.compile(rf"[A-Za-z]\s*[:=]\s*-?[{PRIVATE}]\S*\s*[;,|\s]\s*[A-Za-z]")
 
 
@@ -182,6 +183,9 @@ def _field(name: str, text: str, canonical: str, at: int, options: Mapping[str, 
     if options.get("of") == "inverse":
         common["unit"] = str(options.get("unit", "")).partition("/")[2] + "s/s"
         return Field(what, first, scale=TIME_UNITS[unit.partition("/")[0]], inverse=True, **common)
+    if spoken := _SPOKEN.findall(text):
+        more = tuple((first + i, TIME_UNITS.get(word, 86400.0)) for i, word in enumerate(spoken[:-1]))
+        return Field(what, first + len(more), more=more, **common)
     if len(tokens) == 2:
         return Field(what, first + 1, more=((first, 86400.0),), **common)
     if tokens[0] == DUR:

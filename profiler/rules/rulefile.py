@@ -16,10 +16,10 @@ A rule file:
             gives: {iteration: 10, iterations: 400, loss: 2.31, step_time: 0.0125}
 
 A pattern is a regular expression in which `{field}` or `{field:type}` stands for a number (types: int, dec, num,
-dur, any) and `{to:text}` skips to a text; numbers elsewhere are written `{:num}`. It is searched anywhere in the line
-and sees every number as one unit, so it must not spell digits except inside words. `pairs: true` reads the rest of the
-line as key-value pairs with `words: {key: field}` before the `lexicon`; the key "*" stands for every key
-that neither knows.
+dur, any; spoken: `2 minutes and 3.5 seconds`) and `{to:text}` skips to a text; numbers elsewhere are written
+`{:num}`. It is searched anywhere in the line and sees every number as one unit, so it must not spell digits except
+inside words. `pairs: true` reads the rest of the line as key-value pairs with `words: {key: field}` before the
+`lexicon`; the key "*" stands for every key that neither knows.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ _TYPES = {
     "list": rf"{INT}(?:,\s?{INT})*",
     "items": rf"[^\[\](){{}}]*?{INT}(?:[^\[\](){{}}{PRIVATE}]*{INT})*[^\[\](){{}}{PRIVATE}]*",
     "ratio": rf"{INT} ?/ ?{INT}",
+    "spoken": rf"(?:{INT} days?,? )?(?:{INT} hours?,? (?:and )?)?(?:{INT} minutes?,? (?:and )?)?[{INT}{DEC}] seconds?",
     "any": rf"(?:{INT} days?,? )?{DUR}|[-+]?(?:[{INT}{DEC}]|{_NAN})",
 }
 _DEFAULT_TYPES = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from profiler.model import LossKind
-from profiler.rules import counters, generic
+from profiler.rules import beside, counters, generic
 from profiler.rules.lexicon.languages import FOREIGN_TRIGGERS, english
 from profiler.rules.lexicon.sides import side_of
 from profiler.rules.lexicon.units import TIME_UNITS, Meaning
@@ -310,7 +310,7 @@ def _columns(names: list[str]) -> tuple[Meaning | None, ...]:
         columns[lower.index("total")] = Meaning("loss")
     told = frozenset(lower)
     for i, name in enumerate(lower):
-        if counters.is_of_value(name, told):
+        if beside.is_of_value(name, told):
             columns[i] = None
     return _with_errors(columns, lower)
 

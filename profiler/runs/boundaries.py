@@ -134,7 +134,8 @@ class Boundaries:
         if epoch > last:
             return GOES_ON
         known = last - epoch <= 1 and (epoch, row.iteration) in series.recent
-        if row.rank is None and known and not self.starts:
+        alone = series.kind == "epoch" and epoch == series.first_epoch and not self._several(series)
+        if row.rank is None and known and not self.starts and not alone:
             return LATE
         return self._ended(series)
 
@@ -143,14 +144,17 @@ class Boundaries:
         run = self.open
         if any(s.kind == "epoch" and s.last_line > series.last_line for s in run.series.values()):
             return AGAIN  # an epoch was summed up since
-        world = run.facts.numbers.get("world", 1)
-        several = world > 1 or series.count > series.ordinal + 1
+        world, several = run.facts.numbers.get("world", 1), self._several(series)
         inside = iteration > (series.first_iteration or 0) or series.ordinal < 2
         if several and inside and last - iteration <= 2 * series.interval:
             return LATE
         if world > 1 and (epoch if epoch is not None else series.passes, iteration) in series.recent:
             return LATE
         return self._ended(series)
+
+    def _several(self, series: Series) -> bool:
+        """Whether more than one process may print the lines of a series."""
+        return self.open.facts.numbers.get("world", 1) > 1 or series.count > series.ordinal + 1
 
     def _ended(self, series: Series) -> Course:
         """Another run, where this series may end one: bare bars and timings may not."""

@@ -18,8 +18,8 @@ from typing import Any
 from profiler.model import Failure, FailureKind, Kind, LossKind, Pause, Point, Run, Throughput, Value
 from profiler.rules import tables
 from profiler.rules.book import RuleBook
+from profiler.rules.joined.records import Records
 from profiler.rules.plan import Plan, Row
-from profiler.rules.records import Records
 from profiler.rules.templates import ORIGIN, Columns
 from profiler.runs.learner import Learner
 from profiler.runs.open_run import Facts, Open, Start

@@ -15,8 +15,8 @@ from dataclasses import replace
 from profiler.model import Run
 from profiler.rules import tables
 from profiler.rules.book import RuleBook
+from profiler.rules.joined.records import Records
 from profiler.rules.plan import Plan
-from profiler.rules.records import Records
 from profiler.rules.shapes import Shape, Shapes
 from profiler.runs.between import without_evaluations
 from profiler.runs.learner import Learner
@@ -124,12 +124,14 @@ class LogReader:
     def runs(self) -> list[Run]:
         """The runs so far, the unfinished last line included where it can be trusted."""
         rest = self.terminal.rest()
-        if not rest:
+        if not rest and not self.records.boxes.held:
             return self._told()
         probe = self._copy()
-        number, raw, _ = rest[-1]
-        probe._read(probe.records.joined(_plain(rest[:-1])))
-        probe._read(probe.records.joined([(number, probe._trusted(envelope.plain(raw)), False)]))
+        if rest:
+            number, raw, _ = rest[-1]
+            probe._read(probe.records.joined(_plain(rest[:-1])))
+            probe._read(probe.records.joined([(number, probe._trusted(envelope.plain(raw)), False)]))
+        probe._read(probe.records.rest())
         return probe._told()
 
     def _told(self) -> list[Run]:

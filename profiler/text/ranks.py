@@ -46,6 +46,7 @@ _LEVELS = (
     re.compile(rf"{_LEVEL}\s+-\s+(?!{_NO_NAME})[A-Za-z_]\w*(?:\.\w+)*\s+-\s+"),
     re.compile(rf"\[{_LEVEL}(?:[|:][\w./<>-]+(?::{_N})?)+\]:?\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"{_LEVEL}:[\w./<>-]+(?::{_N})?:\s*(?:-\s+|>>\s+)?"),
+    re.compile(rf"\[[\w.]+\]\[{_LEVEL}\]:?\s*(?:-\s+)?"),  # Hydra's
     re.compile(rf"\[\s*{_LEVEL}\s*\]:?\s*(?:-\s+)?"),
     re.compile(rf"\[\s*{_LEVEL}\s*:\s*(?=[{INT}{DUR}])"),
     re.compile(rf"(?![IWED]\s*[:|-]?\s*[{INT}{DEC}]){_LEVEL}\s*(?::|\||-|\s)\s*(?=\S)"),  # `E: 1` counts
@@ -67,6 +68,12 @@ _LEVELS = (
     ),
     re.compile(r"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev)\])[A-Za-z_]+\]\s+"),
 )
+#: The number of a line, as `cat -n` and `grep -n` put it before one: no counter.
+_NUMBERED = re.compile(rf" {{2,}}{_N}\t(?=\s*[^{PRIVATE}\s-])|(?:[\w./-]+\.(?:log|txt|out|err):){_N}:(?=\S|\s)")
+_NUMBER_BEFORE = re.compile(rf" {{2,}}{_N}\t\[?")
+#: How a line begins that has a counter of its own.
+_COUNTS_ITSELF = re.compile(rf"(?i)\s*(?:epochs?|ep|(?:global_?)?steps?|iters?|iterations?|batch)\s?[:=\[# ]\s?{_N}")
+_UNIX = re.compile(rf"{_N}[\t ]\s*")
 _SEPARATORS = re.compile(r"[\s\u3000]*(?:[\])|>,;:-](?=[\s\])|>,;:-]|\S)[\s\u3000]*)?")
 _OPEN = re.compile(r"[\s\u3000]*[\[(<]?")
 _SECONDS = re.compile(rf":::MLL\s(?P<t>{DEC})|:::MLPv[\w.]+\s\w+\s(?P<t2>{DEC})|^\[?(?P<t3>{DEC})\]\s")
@@ -115,7 +122,7 @@ def strip(canonical: str, numbers: list[str], behind: int = 0) -> Prefix:
         return replace(
             own, start=own.start + behind, clock=shifted, rank=None if own.rank is None else own.rank + before
         )
-    head = _Head(canonical, clock.find(canonical, numbers))
+    head = _Head(canonical, numbers)
     for _ in range(_PREFIXES):
         if not head.step() and not head.over_another(numbers):
             break
@@ -126,8 +133,9 @@ def strip(canonical: str, numbers: list[str], behind: int = 0) -> Prefix:
 class _Head:
     """The way over what stands before the text of a line."""
 
-    def __init__(self, canonical: str, found: tuple[clock.Clock, int, int] | None) -> None:
-        self.canonical, self.found = canonical, found
+    def __init__(self, canonical: str, numbers: list[str]) -> None:
+        self.canonical, self.found = canonical, clock.find(canonical, numbers)
+        self.first = numbers[0] if numbers else ""
         self.at = 0
         self.stamp: clock.Clock | None = None
         self.rank: int | None = None
@@ -138,7 +146,7 @@ class _Head:
     def step(self) -> bool:
         """Go over the next prefix; False: here the text begins."""
         before = self.at
-        if self._over_stamp() or (before == 0 and self._over_tags()):
+        if self._over_stamp() or (before == 0 and (self._over_tags() or self._over_number())):
             return True
         space = len(self.canonical) - len(self.canonical[before:].lstrip(" \t\u3000"))
         if self._over_rank(space):
@@ -161,6 +169,21 @@ class _Head:
         self.at = len(tags.rstrip("[( "))
         return self._over_stamp()
 
+    def _over_number(self) -> bool:
+        """Go over a number before the whole line: the line's own, or the time at which a shipper took it."""
+        numbered = _NUMBERED.match(self.canonical) or self._numbers_stamped()
+        timed = _UNIX.match(self.canonical) if is_now(self.first) and "." not in self.first else None
+        if timed is not None:
+            self.stamp = clock.Clock((0,), "epoch-seconds")
+        found = numbered or timed
+        self.at = self.at if found is None else found.end()
+        return found is not None
+
+    def _numbers_stamped(self) -> re.Match[str] | None:
+        """The line's own number before its stamp."""
+        matched = _NUMBER_BEFORE.match(self.canonical)
+        return matched if matched is not None and self.found and self.found[1] == matched.end() else None
+
     def _over_stamp(self) -> bool:
         opened = _OPEN.match(self.canonical, self.at)
         if self.found is None or self.stamp is not None or not opened or abs(opened.end() - self.found[1]) > 1:
@@ -170,13 +193,18 @@ class _Head:
         return True
 
     def over_another(self, numbers: list[str]) -> bool:
-        """Go over a second stamp, the program's own behind its logger's, and what follows it; the first one counts."""
+        """Go over a second stamp, the program's own behind its logger's or a shipper's, and what follows it. Where it
+        has a date it counts: a shipper takes many lines at once."""
         if self.stamp is None or self.twice:
             return False
         self.twice = True
-        found = clock.find(self.canonical[self.at :], numbers[_token(self.canonical, self.at) :])
+        before = _token(self.canonical, self.at)
+        found = clock.find(self.canonical[self.at :], numbers[before:])
         if found is None or self.canonical[self.at : self.at + found[1]].strip(" \t[(<"):
             return False
+        own = found[0]
+        if own.form != "clock":
+            self.stamp = replace(own, tokens=tuple(token + before for token in own.tokens))
         self.at = _after_stamp(self.canonical, self.at + found[2])
         return True
 
@@ -185,7 +213,8 @@ class _Head:
         told_before = self.rank is not None or self.fixed is not None
         if matched is None or (told_before and not self._names_rank(matched)):
             return False
-        if _counts(matched, self.canonical, self.stamp):
+        dated = self.found is not None and self.found[1] == matched.end()
+        if not dated and _counts(matched, self.canonical, self.stamp):
             return False
         told = matched.groupdict()
         if told.get("rank"):
@@ -231,6 +260,8 @@ def _counts(m: re.Match[str], canonical: str, stamp: clock.Clock | None) -> bool
     if stamp is not None:
         return True
     rest = canonical[m.end() :]
+    if _COUNTS_ITSELF.match(rest):
+        return False
     return re.match(rf"\s*(?:-?[{PRIVATE}]|[a-z][\w ]{{0,12}}[=:]\s*[{PRIVATE}]|\w+:\s[{PRIVATE}])", rest) is not None
 
 

@@ -54,12 +54,15 @@ SEVENTH = Path(__file__).with_name("seventh.yaml")
 EIGHTH = Path(__file__).with_name("eighth.yaml")
 NINTH = Path(__file__).with_name("ninth.yaml")
 TENTH = Path(__file__).with_name("tenth.yaml")
+ELEVENTH = Path(__file__).with_name("eleventh.yaml")
+TWELFTH = Path(__file__).with_name("twelfth.yaml")
 GPU = Path(__file__).with_name("gpu.yaml")
 #: Labels of excerpts whose text is not ours to keep: where each stands is told, a folder of NAME.log files is read.
 ELSEWHERE = {
     **{"found": FOUND, "found_held": FOUND_HELD, "public": PUBLIC, "public_held": PUBLIC_HELD},
     **{"mined": MINED, "mined_held": MINED_HELD, "drawn": DRAWN, "fifth": FIFTH, "sixth": SIXTH},
     **{"seventh": SEVENTH, "eighth": EIGHTH, "ninth": NINTH, "tenth": TENTH},
+    **{"eleventh": ELEVENTH, "twelfth": TWELFTH},
 }
 SETS = {
     **{"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD, "thin": THIN},

@@ -172,3 +172,43 @@ def test_a_bar_without_a_total_counts_where_a_loss_stands_on_it() -> None:
     assert run["iteration_time"]["median"] == pytest.approx(2)
     told = read("".join(f"{k}it [00:{2 * k:02}, 2.0s/it]\n" for k in range(1, 10)))
     assert all(run["iterations"] is None for run in told), "it may prepare data"
+
+
+def test_epochs_that_begin_again_at_the_first_are_another_run() -> None:
+    """Where one process prints them, it was started again; of several the line may come late."""
+    epochs = [(1, 2.7), (2, 2.6), (1, 2.8), (2, 2.5), (3, 2.4), (4, 2.3)]
+    lines = [f"Epoch {e}/100 [{130 + e}.0s] | Train Loss: {loss} | Val Loss: {loss - 1:.1f}" for e, loss in epochs]
+    runs = read("\n".join(lines) + "\n")
+    assert [(run["epochs"]["last"], run["loss"]["n"]) for run in runs] == [(2, 2), (4, 4)]
+    twice = [line for e in (1, 2, 3) for line in (f"Epoch {e}: loss {3 - e / 10}", f"Epoch {e}: loss {3.1 - e / 10}")]
+    late = [*twice[:3], twice[4], twice[3], twice[5]]
+    assert len(read("\n".join(late) + "\n")) == 1
+
+
+@pytest.mark.parametrize(
+    "prompt", ["(venv) ann@node:~/project$ python finetune.py", "(venv) project % python finetune.py"]
+)
+def test_behind_a_shells_prompt_another_training_begins(prompt: str) -> None:
+    first = [f"Epoch {e} | Train Loss: {2 - e / 10:.2f} | Val Loss: 1.2" for e in range(1, 4)]
+    second = [f"Fine-Tune Epoch {e} | Train Loss: {1 - e / 10:.2f} | Val Loss: 0.9" for e in range(1, 4)]
+    runs = read("\n".join([*first, "", prompt, *second]) + "\n")
+    assert [run["loss"]["first"][1] for run in runs] == [1.9, 0.9]
+
+
+def test_an_accuracy_that_is_called_trainings_is_the_trainings() -> None:
+    lines = []
+    for e in range(1, 5):
+        lines += [f"Epoch {e} | Batch {b}/900 | Train Loss {3 - e / 10 - b / 9000:.4f}" for b in (300, 600, 900)]
+        lines += [
+            "F1 score: 0.91",
+            f"Accuracy: 0.9{e}",
+            f"Epoch {e} | Train Acc 0.2{e} | Train Loss {2.9 - e / 10:.2f}",
+        ]
+    (run,) = read("\n".join(lines) + "\n")
+    assert run["accuracy"] is None or run["accuracy"]["last"][1] == 0.24
+
+
+def test_what_was_read_of_a_checkpoint_is_no_evaluation() -> None:
+    resumed = "  meta: {'iteration': 23, 'best_iteration': 15, 'distill_val_loss': 1.3549}"
+    (run,) = read("\n".join([resumed, *(f"step {i} loss {3 - i / 10:.2f}" for i in range(1, 9))]) + "\n")
+    assert run["validation"] is None

@@ -18,18 +18,6 @@ KNOWN = {
     "hf-trainer-tqdm-dicts": {"iterations.last"},  # the bar before the newest dict is drawn again by the next step
     "accelerate-no-trainer": {"iteration_time.median"},  # two stamped lines with an evaluation between them
     "sentence-transformers-old": {"iteration_time.median"},  # by the outer bar, 5 % above the inner one
-    # its tables print the step below the values
-    "guided-diffusion-table": {
-        "runs",
-        "iterations.first",
-        "iterations.last",
-        "iterations.scope",
-        "loss.n",
-        "loss.first[0]",
-        "loss.first[1]",
-        "loss.last[0]",
-        "loss.last[1]",
-    },
     "coqui-tts": {"validation.loss.last[0]", "validation.loss.last[1]"},
     # the states of one bar are one position of a running average
     "yolov5-lines": {"loss.n", "loss.first[1]"},
@@ -38,7 +26,6 @@ KNOWN = {
     "mozilla-deepspeech": {"iteration_time.median"},
     # counts in percent alone
     "fasttext": {"runs", "throughput.unit", "throughput.median"},
-    "stable-baselines-2": {"throughput.median"},  # its rate stands above its counter
     "coqui-hifigan": {"loss.last[1]"},  # the total is called loss_0 and stands below its parts
     "deepspeed-behind-a-bar": {"iteration_time.median"},  # of a bar and a line behind it the line counts
     # of a training of a second and a half, by a bar that remembers its first steps

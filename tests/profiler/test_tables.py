@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.rules import counters, generic, kinds, pairs, places
+from profiler.rules import beside, counters, generic, kinds, pairs, places
 from profiler.rules.book import load, read_line
 from profiler.rules.lexicon import words
 from profiler.text.tokens import tokenise, without_bar
@@ -15,13 +15,13 @@ def canonical(line: str) -> str:
     return tokenise(without_bar(line.encode()).decode())[0]
 
 
-@pytest.mark.parametrize("row", counters.MENDS, ids=lambda row: row.line)
-def test_a_key_means_something_beside_others(row: counters.Mend) -> None:
+@pytest.mark.parametrize("row", beside.MENDS, ids=lambda row: row.line)
+def test_a_key_means_something_beside_others(row: beside.Mend) -> None:
     marks = pairs.scan(canonical(row.line))
-    beside = counters.Beside.of(marks)
-    decided = [next((r for r in counters.MENDS if r.test(m, beside)), None) for m in marks]
+    around = beside.Beside.of(marks)
+    decided = [next((r for r in beside.MENDS if r.test(m, around)), None) for m in marks]
     assert row in decided
-    counters.mend(marks)
+    beside.mend(marks)
     assert row.what in {m.what for m in marks}
 
 

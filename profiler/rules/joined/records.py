@@ -16,6 +16,7 @@ import re
 from typing import Any
 
 from profiler.rules.book import RuleBook
+from profiler.rules.joined.boxes import Boxes
 from profiler.text.terminal import State
 
 LONGEST = 64  #: lines of a record
@@ -37,6 +38,7 @@ class Records:
 
     def __init__(self, book: RuleBook) -> None:
         self.book = book
+        self.boxes = Boxes()
         self.held: list[State] = []
         self.depth = 0  #: objects within the open record that the next line lies in
         self.list_begun = False
@@ -45,10 +47,12 @@ class Records:
 
     def concerns(self, block: bytes | None) -> bool:
         """Whether a block may hold a part of a record that has lines of its own."""
-        return bool(self.held) or block is None or (b"{" in block and _GOES_ON.search(block) is not None)
+        opens = block is None or (b"{" in block and _GOES_ON.search(block) is not None)
+        return bool(self.held) or opens or self.boxes.concerns(block)
 
     def joined(self, states: list[State]) -> list[State]:
-        """The lines with each record as one; the same list where there is none."""
+        """The lines with each record, and each box, as one; the same list where there is none."""
+        states = self.boxes.joined(states, self.book.plan_of)
         if not self.held and not any(map(_opens, states)):
             return states
         out: list[State] = []
@@ -62,6 +66,10 @@ class Records:
             else:
                 out.append(state)
         return out
+
+    def rest(self) -> list[State]:
+        """What may be read of a box that is still open."""
+        return self.boxes.rest(self.book.plan_of)
 
     def _open(self, state: State) -> None:
         self.held = [state]
@@ -110,6 +118,7 @@ class Records:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "boxes": self.boxes.to_json(),
             "held": [_saved(s) for s in self.held],
             "depth": self.depth,
             "list": self.list_begun,
@@ -119,6 +128,7 @@ class Records:
     @classmethod
     def from_json(cls, state: dict[str, Any], book: RuleBook) -> Records:
         self = cls(book)
+        self.boxes = Boxes.from_json(state.get("boxes", {}))
         self.held = [_loaded(s) for s in state["held"]]
         self.depth = state["depth"]
         self.list_begun = state["list"]

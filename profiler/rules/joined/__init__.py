@@ -1,0 +1,1 @@
+"""Lines of which several make one, made one before anything reads them."""
