@@ -47,6 +47,8 @@ from yarn_bridge.verbs.observer import Observer
 from yarn_bridge.verbs.steps import Asked, Steps, each_of
 
 _LEAST, _MASTER = "yarn.scheduler.minimum-allocation-mb", "yarn.service.am-resource.memory"
+#: the fair scheduler's, and what that was called before
+_STEP, _OLD_STEP = "yarn.resource-types.memory-mb.increment-allocation", "yarn.scheduler.increment-allocation-mb"
 _LARGER = "ask for less (memory, cpus), or have yarn.scheduler.maximum-allocation-mb and -vcores raised"
 
 
@@ -81,8 +83,7 @@ class YarnCluster:
         with self._lock:
             self._observer.read_nodes()
             choice = self._observer.choice()
-        conf = setting_of(self.manager.http, "the ResourceManager", _LEAST)
-        self._observer.least_mib = least_mib = 0 if conf.why else conf.number(_LEAST, 1024)
+        self._observer.least_mib = least_mib = self._memory_step()
         self._observer.limits.master = Held(0, 1, given(self._master_mib(choice.runtime), least_mib))
         pinned, notes = choice.pinned, [f"jobs run as {choice.runtime}: {choice.why}"]
         if not pinned:
@@ -98,6 +99,19 @@ class YarnCluster:
             order_lever=None,
             notes=tuple(notes),
         )
+
+    def _memory_step(self) -> int:
+        """YARN gives memory in multiples of this; 0: not known. The fair scheduler has steps beside its least: of both
+        the larger one, so that nothing is counted as less than it becomes."""
+        http = self.manager.http
+        conf = setting_of(http, "the ResourceManager", _LEAST)
+        if conf.why:
+            return 0
+        least = conf.number(_LEAST, 1024)
+        if self.manager.places_by_attributes():
+            return least
+        older = setting_of(http, "the ResourceManager", _OLD_STEP).number(_OLD_STEP, 1024)
+        return max(least, setting_of(http, "the ResourceManager", _STEP).number(_STEP, older))
 
     def _master_mib(self, runtime: str) -> int:
         if runtime != SERVICES:
@@ -193,6 +207,8 @@ class YarnCluster:
             self._observer.look()
         if self._options.tenants == BY_QUEUE and queue not in {each.name for each in self._observer.limits.tenants()}:
             raise Never(f"{queue} is none of the tenants' queues any more; hand it in again")
+        if self._observer.limits.is_parent(queue):
+            raise Never(f"queue {queue} is a parent and takes no application itself: name a leaf queue below it")
         if why := self.manager.may_submit(queue, owner):
             remedy = f"the queue's acl_submit_applications names who may ({why})"
             raise Never(f"YARN lets {owner} not submit to queue {queue}: {remedy}")
@@ -262,6 +278,7 @@ class YarnCluster:
         self._check_partitions(seen, allocation)
         if any(gpus % record.each for gpus in allocation.values()):
             raise Never(f"{job}: each of its workers has {record.each} GPUs; {dict(allocation)} is no multiple of it")
+        self._observer.check_shares(seen, allocation)
         return self._steps.grant(seen, allocation, epoch)
 
     def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
@@ -282,6 +299,7 @@ class YarnCluster:
             self._check_queue_takes(seen, allocation)
             self._observer.check(allocation, record.placed)
             self._check_partitions(seen, allocation)
+            self._observer.check_shares(seen, allocation)
             shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
             self._steps.ask(seen, seen.spec.grace_s, (epoch, shape))
 

@@ -51,7 +51,7 @@ X
 cat > "$shared/horae/bin/horae-exec" <<'X'
 #!/bin/sh
 here=$(dirname "$(dirname "$(readlink -f "$0")")")
-export PYTHONPATH="$here/lib${PYTHONPATH:+:$PYTHONPATH}"
+export PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}" PYTHONPATH="$here/lib${PYTHONPATH:+:$PYTHONPATH}"
 exec python3 "$here/lib" "$@"  # by its path: `-m` would look for modules in the job's folder first
 X
 chmod 755 "$shared/horae/bin/horae-exec"

@@ -24,7 +24,7 @@ _MAIN = "from horae.elastic.supervisor.command import main\nraise SystemExit(mai
 _SCRIPT = """\
 #!/bin/sh
 here=$(dirname "$(dirname "$(readlink -f "$0")")")
-export PYTHONPATH="$here/@LIB@${PYTHONPATH:+:$PYTHONPATH}"
+export PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}" PYTHONPATH="$here/@LIB@${PYTHONPATH:+:$PYTHONPATH}"
 exec python3 "$here/@LIB@" "$@"  # by its path: `-m` would look for modules in the job's folder first
 """
 

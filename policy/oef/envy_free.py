@@ -74,6 +74,13 @@ def cooperative(
     return Shares(split(x, of, users.weight), solver, notes)
 
 
+def _demand(users: Users) -> Matrix:
+    """(n,) caps, infinite where a tenant can use all GPUs that it runs on: that there are no more is no demand, and
+    nothing of the paper's envy is to be taken off for it."""
+    runs_on = (users.speed > 0) @ users.gpus
+    return np.where((users.cap >= runs_on) & (runs_on > 0), np.inf, users.cap)
+
+
 def _begun(users: Users, loose: Matrix, solve: _Solve) -> tuple[_Lines, Result, Matrix]:
     """The first answer, from lines that touch at what none can be above; or, where those leave none, nearer and nearer
     to the even split, at which they always do."""
@@ -157,8 +164,8 @@ class _Lines:
     to towards i."""
 
     def __init__(self, users: Users) -> None:
-        self._users = users
         self.unit = _units(users)
+        self._users = users = replace(users, cap=_demand(users))
         n, k = users.speed.shape
         capped = np.isfinite(users.cap)
         self.bent = bool(capped.any())

@@ -50,6 +50,11 @@ class Limited:
         """All bounds by a name of each."""
         return {**{name: getattr(self, name) for name in BOUNDS}, **self.beside}
 
+    @property
+    def used_up(self) -> bool:
+        """Whether no minute is left, whatever runs."""
+        return self.minutes.most is not None and self.minutes.used >= self.minutes.most
+
     def minutes_left(self, safe: bool) -> int | None:
         """GPU minutes that a start may ask for, by its time limit; None: any. `safe`: whether it must be able to use
         them all (`AccountingStorageEnforce=safe`)."""

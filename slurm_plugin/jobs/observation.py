@@ -32,6 +32,7 @@ from slurm_plugin.jobs.waiting import (
     is_beside,
     is_ours,
     numbers,
+    one_by_one,
     relisted,
     restarts_itself,
     waits_for_us,
@@ -99,6 +100,7 @@ class Observer:
         self._facts_s = 0.0
         self._untagged = set[str]()  #: that wait here, and were not held at their submission
         self._bare: dict[str, str] = {}  #: by numbers, what is told of jobs whose marks were written over
+        self.tries: dict[JobId, int] = {}  #: how often Slurm did not start a job of a shape of its own, or one like it
         self.in_charge = False  #: whether it is for an arbiter, which would do something about them
         self._swept_s = -_FACTS_AGE_S  #: when jobs of ours were last looked for in all partitions
         self._verdicts: dict[JobId, tuple[JobRow, state_machine.Judgement]] = {}
@@ -170,6 +172,8 @@ class Observer:
             if (shown := self._taken(job, row, verdict, down, look)) is not None:
                 jobs[job] = shown
         jobs |= self._absent_ones(before, facts, look)
+        aside, self.tries = one_by_one(jobs, rows, self._memories.get, look.now_s)
+        jobs |= {job: replace(jobs[job], blocked=blocked) for job, blocked in aside.items()}
         shapes = {job.spec.shape: None for job in jobs.values() if job.spec is not None and job.spec.shape is not None}
         words = tuple(dict.fromkeys(word for shape in shapes for word in shape.features if " " in word))[:_MOST_WORDS]
         self._find_beyond(jobs, node_rows, facts, words)

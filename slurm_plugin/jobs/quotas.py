@@ -57,6 +57,7 @@ class Quotas:
         self._rules: Mapping[str, QosRules] = EMPTY
         self._others: dict[str, _Used] = {}
         self._taken: dict[str, _Used] = {}  #: what stands of others' use
+        self._held: dict[str, Gpus] = {}  #: by those whom it binds, when the limits were read
         self._fresh = False
 
     def took(self, site: SiteLimits) -> None:
@@ -92,11 +93,14 @@ class Quotas:
         if self._fresh:
             before, self._others, self._fresh = self._others, others, False
             self._taken = {name: now.least(before.get(name, now)) for name, now in others.items()}
-        return tuple(
-            quota
-            for name, entry in sorted(found.items())
-            for quota in _told(name, entry, self._taken.get(name, others[name]), jobs, rows, "safe" in facts.enforced)
-        ) + tuple(single)
+            self._held = {name: _held_by(entry, jobs) for name, entry in found.items()}
+        told: list[Quota] = []
+        safe = "safe" in facts.enforced
+        for name, entry in sorted(found.items()):
+            told += _told(name, entry, self._taken.get(name, others[name]), jobs, rows)
+            told += _of_nodes(name, entry, jobs, node_gpus)
+            told += _of_minutes(name, entry, jobs, self._held.get(name), safe)
+        return (*told, *single)
 
     def _bind(self, row: JobRow, facts: Facts, job: ObservedJob) -> list[tuple[str, Limited]]:
         """Each limit that binds it, by its name."""
@@ -347,11 +351,9 @@ def _told(
     taken: _Used,
     jobs: Mapping[JobId, ObservedJob],
     rows: Mapping[JobId, JobRow],
-    safe: bool,
 ) -> Iterable[Quota]:
     """One limit as those on GPUs and jobs that it comes to. But for one on GPUs nobody gives up what he holds."""
     whom, limited = tuple(entry.whom), entry.limited
-    held = sum(sum(jobs[job].allocation.values()) for job in whom)
     gpus = _less(limited.gpus, taken.gpus)
     count = _less(limited.jobs, taken.jobs)
     if gpus is not None or count is not None:
@@ -362,10 +364,47 @@ def _told(
         if left is not None and each:
             theirs = sum(sum(jobs[job].allocation.values()) for job in each)
             yield Quota(f"{_called(tres)} of {name}", tuple(each), max(int(left / min(each.values())), theirs))
-    minutes = limited.minutes_left(safe)
-    limits = [_limit_min(jobs[job]) for job in whom if _may_start(jobs[job])]
-    if minutes is not None and limits:
-        yield Quota(f"GPU minutes of {name}", whom, held + int(minutes / min(limits)))
+
+
+def _of_minutes(
+    name: str,
+    entry: _Found,
+    jobs: Mapping[JobId, ObservedJob],
+    held_then: Gpus | None,
+    safe: bool,
+) -> Iterable[Quota]:
+    """What was left when the limit was read goes with what was held then: what began since has taken its part of that,
+    and what has ended has given its own back, but for what is used up."""
+    minutes = entry.limited.minutes_left(safe)
+    limits = [_limit_min(jobs[job]) for job in entry.whom if _may_start(jobs[job])]
+    if minutes is None or not limits:
+        return
+    held = _held_by(entry, jobs)
+    if held_then is None or entry.limited.used_up:
+        held_then = held
+    most = held_then + int(minutes / min(limits))
+    yield Quota(f"GPU minutes of {name}", tuple(entry.whom), max(most, held))
+
+
+def _held_by(entry: _Found, jobs: Mapping[JobId, ObservedJob]) -> Gpus:
+    return sum(sum(jobs[job].allocation.values()) for job in entry.whom)
+
+
+def _of_nodes(
+    name: str, entry: _Found, jobs: Mapping[JobId, ObservedJob], node_gpus: Mapping[str, Gpus]
+) -> Iterable[Quota]:
+    """A limit on the nodes that jobs are on together as one on GPUs: those of so many of the largest nodes. On which
+    nodes they are, and so whether a job fits beside the others, is Slurm's to say."""
+    if entry.limited.nodes.most is None:
+        return
+    most = _most_on(
+        entry.limited.nodes.most,
+        None,
+        node_gpus,
+        _held_by(entry, jobs),
+    )
+    if most is not None:
+        yield Quota(f"GPUs on the nodes of {name}", tuple(entry.whom), most)
 
 
 def _called(tres: str) -> str:

@@ -41,6 +41,8 @@ class Grant:
     started: bool = False  #: seen to run
     withdrawn: bool = False  #: held again before it ran
     recalled: bool = False  #: withdrawn because a stop was asked for
+    behind: bool = False  #: withdrawn while it waited behind others: nothing was wrong with it
+    refused: bool = False  #: withdrawn because Slurm did not start it, for no limit: others waited behind it
     before: str = ""  #: the reason that squeue showed before: says nothing about this grant
     began_s: float | None = None
     let_go: bool = False  #: free to start once it is written, or seen so: a hold or a time that it shows is somebody's

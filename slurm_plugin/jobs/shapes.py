@@ -60,18 +60,26 @@ def into_maintenance(nodes: tuple[str, ...], memo: Memo, away: Sequence[Absence]
 
 #: what is released before its last update begins so much later, and by that update
 _SOON_S = 60.0
-#: SiteFactor of a granted job: above what any priority/multifactor computes, half way below its end
-FIRST = 1 << 30
+#: SiteFactor of a granted job: above what any priority/multifactor computes, half way below its end; and by how much it
+#: is lower for each time that Slurm did not start such a job
+FIRST, _LOWER, _LOWEST = 1 << 30, 1 << 26, 8
+
+
+def first(tries: int) -> int:
+    """Of a granted job whose like Slurm did not start so often: of a partition's jobs it tries none behind one that it
+    cannot start, and those that it has not refused yet are not to wait behind that."""
+    return FIRST - _LOWER * min(tries, _LOWEST)
 
 
 def start_writes(
-    row: JobRow, memo: Memo, grant: Grant, first: bool = False, defaults: Mapping[str, int] = EMPTY
+    row: JobRow, memo: Memo, grant: Grant, factor: int | None = None, defaults: Mapping[str, int] = EMPTY
 ) -> tuple[Write, ...]:
-    """The shape, the time that is left, and the release. `first`: lifted over whatever else waits for those nodes;
-    else a job behind others waits for backfill, or for ever, though the nodes that it was granted are free."""
+    """The shape, the time that is left, and the release. `factor`: a SiteFactor that lifts it over whatever else waits
+    for those nodes; else a job behind others waits for backfill, or for ever, though the nodes that it was granted are
+    free."""
     tag = parse_tag(row.admin_comment)
     if tag is not None and tag.own_shape:
-        return _own_start(row, tag, first, grant.at_s)
+        return _own_start(row, tag, factor, grant.at_s)
     count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
     if total < 1:
         raise Never(f"{row.id}: no GPUs")
@@ -87,7 +95,7 @@ def start_writes(
     change = Change(
         start_now=True, nodes=count, tasks=count, cpus_per_task=per_node, cpus=count * per_node,
         node_list=grant.nodes, gpus_per_node=grant.per_node, memory_mb=memory_mb, limit_min=limit_min,
-        site_factor=FIRST if first else None, mail=mails.of_start(tag, row.restarts == 0),
+        site_factor=factor, mail=mails.of_start(tag, row.restarts == 0),
     )  # fmt: skip
     if row.held:
         return update(row.id, change), release(row.id)
@@ -95,12 +103,13 @@ def start_writes(
     return update(row.id, replace(change, start_now=False)), update(row.id, Change(start_now=True))
 
 
-def _own_start(row: JobRow, tag: Tag, first: bool, now_s: float) -> tuple[Write, ...]:
+def _own_start(row: JobRow, tag: Tag, factor: int | None, now_s: float) -> tuple[Write, ...]:
     """Of a job that keeps its shape."""
     if is_beside(row):
         return (update(row.id, Change(partitions=tag.partitions, tasks=tag.tasks)),)
-    lifted = first and not tag.beside  # else it would be before others' jobs in others' partitions too
-    change = Change(start_now=True, site_factor=FIRST if lifted else None, tasks=said_tasks(row))
+    if tag.beside:
+        factor = None  # it would be before others' jobs in others' partitions too
+    change = Change(start_now=True, site_factor=factor, tasks=said_tasks(row))
     return _released((update(row.id, change),), row, now_s) if row.held else (update(row.id, change),)
 
 

@@ -166,9 +166,9 @@ class Starts:
             self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
             return None
         facts = self._observer.facts()
-        first = facts.multifactor
-        lifted = replace(memo, ordered=shapes.FIRST) if first else memo
-        batch = Batch(shapes.start_writes(row, memo, grant, first, facts.default_cpus), f"starting {job}")
+        factor = shapes.first(self._observer.tries.get(job, 0)) if facts.multifactor else None
+        lifted = replace(memo, ordered=factor) if factor else memo
+        batch = Batch(shapes.start_writes(row, memo, grant, factor, facts.default_cpus), f"starting {job}")
         return _Start(replace(known, memo=lifted), grant, batch)
 
     def _written(self, starts: Mapping[JobId, _Start]) -> dict[JobId, PortError]:

@@ -74,6 +74,7 @@ _NODE = re.compile(
     r"^(ReqNodeNotAvail|NodeDown|BadConstraints|ReservationDeleted|Reservation|PartitionDown|PartitionInactive)"
 )
 _BUSY = re.compile(r"^(Resources|Priority|Nodes required)")
+_BEHIND = "Priority"  #: Slurm's word for one that it has not tried: one before it in its partition could not start
 #: A job that was asked to leave may show as failed for a moment, before Slurm puts its exit code down and requeues it:
 #: some seconds where slurmctld's host is busy, and a job once told as failed is never started again.
 _SETTLES_S = 10.0
@@ -367,7 +368,10 @@ def _granted(
     if not decisive and waited <= options.blocked_after_s:
         return JobState.STARTING, memo, (), None
     text = reason or "Slurm gives no reason (often too little memory or too few CPUs on the node)"
-    memo = replace(memo.with_last(withdrawn=True), blocked=(kind.value, text), held_s=now_s)
+    behind = reason == _BEHIND
+    refused = not behind and kind is not BlockKind.LIMIT
+    memo = memo.with_last(withdrawn=True, behind=behind, refused=refused)
+    memo = replace(memo, blocked=(kind.value, text), held_s=now_s)
     step = Step(f"granted, but blocked: {text}", (taken_back(row, now_s),))
     return JobState.STARTING, memo, (step,), Blocked(kind, text, alone=True)
 

@@ -4,11 +4,13 @@ finer than by Slurm's stamps. Pure but for a memory of the last."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from horae.port import JobId
+from horae.port import Blocked, BlockKind, JobId, ObservedJob
 from policy.model import Seconds
-from slurm_plugin.comment import parse_tag
+from slurm_plugin.comment import Tag, parse_tag
 from slurm_plugin.jobs.holdings import HOLDING
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import keeps_shape, said_tasks
@@ -32,6 +34,9 @@ _OWN_START_S = 120.0
 _BY_ADMIN, _REQUEUED_HELD = "JobHeldAdmin", "job requeued in held state"
 _BARRED = frozenset({"InvalidQOS", "InvalidAccount"})
 _LONGEST_PAUSE = 6  #: as a power of two, in seconds
+_EXCUSED = 2  #: grants in a row that were taken back while others were before it
+_TOGETHER_S = 3.0  #: jobs that are granted so soon after each other are tried together
+_WIDER_S = 5.0  #: where none of those that may be tried is granted, twice as many may be so much later
 _NEXT_S = 1e-5  #: from one job to the next of the same second: as small as lasts through sums of times
 
 
@@ -156,13 +161,14 @@ def said_since(row: JobRow, now: JobRow | None, now_s: float) -> str:
 
 
 def _in_vain(memo: Memo) -> int:
-    """Grants in a row that Slurm did not follow."""
-    tries = 0
+    """Grants in a row that Slurm did not follow; the first while others were before it are not its own."""
+    tries = behind = 0
     for grant in reversed(memo.grants):
         if not grant.withdrawn or grant.recalled:
             break
-        tries += 1
-    return tries
+        behind += grant.behind
+        tries += not grant.behind
+    return tries + max(behind - _EXCUSED, 0)
 
 
 def tried_elsewhere(memo: Memo) -> bool:
@@ -178,8 +184,121 @@ def tried_again_s(memo: Memo) -> float:
     last = memo.grant
     if not tries or last is None:
         return 0.0
-    taken_s = max(memo.held_s, last.at_s)  # one that waits for our begin time again is held by nobody
-    return taken_s + 2.0 ** min(tries + 1, _LONGEST_PAUSE)
+    return _taken_s(memo) + _pause_s(tries)
+
+
+def _taken_s(memo: Memo) -> float:
+    """When its last grant was taken back."""
+    last = memo.grant
+    return max(memo.held_s, last.at_s if last else 0.0)  # one that waits for our begin time again is held by nobody
+
+
+def _pause_s(tries: int) -> float:
+    return 2.0 ** min(tries + 1, _LONGEST_PAUSE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Likeness:
+    """What is asked for, and by whom: of jobs of which that is the same Slurm starts all or none."""
+
+    uid: int
+    account: str | None
+    qos: str | None
+    partition: str
+    shape: Tag | None
+
+
+def one_by_one(
+    jobs: Mapping[JobId, ObservedJob],
+    rows: Mapping[JobId, JobRow],
+    memo_of: Callable[[JobId], Memo],
+    now_s: float,
+) -> tuple[dict[JobId, Blocked], dict[JobId, int]]:
+    """Jobs of a shape of their own whose like, of the same user, Slurm does not start: who of them is granted nothing
+    yet, and of all how often it was tried. Each by itself would keep GPUs from others while it is tried, and all that
+    Slurm tries after it. Whoever is let past the others may not be granted anything, for reasons of its own: then more
+    are."""
+    aside: dict[JobId, Blocked] = {}
+    tried: dict[JobId, int] = {}
+    for names in _stuck(rows, memo_of):
+        memos = [memo_of(job) for job in names]
+        tries = _tries(memos)
+        if not tries:
+            continue
+        tried |= dict.fromkeys(names, tries)
+        refused = [memo for memo in memos if _refused(memo)]
+        last = max(refused, key=_taken_s)
+        rested_s = now_s - _taken_s(last) - _pause_s(tries)
+        waits = _free(names, jobs)
+        if rested_s >= 0.0 and not any(memo.outstanding for memo in memos):
+            waits = waits[1 << min(int(rested_s / _WIDER_S), _LONGEST_PAUSE * 2) :]
+        aside |= dict.fromkeys(waits, _until_tried(last))
+    return aside, tried
+
+
+def _stuck(rows: Mapping[JobId, JobRow], memo_of: Callable[[JobId], Memo]) -> list[list[JobId]]:
+    """Jobs alike, where Slurm did not start one of them."""
+    own = {job: row for job, row in rows.items() if keeps_shape(row)}
+    stuck = {_alike(row) for job, row in own.items() if _refused(memo_of(job))}
+    if not stuck:
+        return []
+    members = defaultdict[_Likeness, list[JobId]](list)
+    for job, row in own.items():
+        members[_alike(row)].append(job)
+    return [members[what] for what in stuck]
+
+
+def _free(names: Iterable[JobId], jobs: Mapping[JobId, ObservedJob]) -> list[JobId]:
+    """Those that nothing else keeps from a start, the first that came first."""
+    came: list[tuple[Seconds, JobId]] = []
+    for name in names:
+        job = jobs.get(name)
+        if job is not None and job.state.startable and job.blocked is None:
+            came.append((job.submitted_s or 0.0, name))
+    came.sort()
+    return [name for _, name in came]
+
+
+def _until_tried(last: Memo) -> Blocked:
+    reason = f" ({last.blocked[1]})" if last.blocked else ""
+    why = f"Slurm does not start {last.number}{reason}: of jobs that ask for the same one is tried at a time"
+    return Blocked(BlockKind.ASIDE, why, alone=True)
+
+
+def _alike(row: JobRow) -> _Likeness:
+    tag = parse_tag(row.admin_comment)
+    if tag is not None:
+        tag = replace(
+            tag,
+            nonce="",
+            begin_s=None,
+            held=False,
+            tasks=None,
+            mail=0,
+        )
+    return _Likeness(
+        uid=row.uid,
+        account=row.account,
+        qos=row.qos,
+        partition=row.partition,
+        shape=tag,
+    )
+
+
+def _refused(memo: Memo) -> bool:
+    return any(grant.refused for grant in memo.grants)
+
+
+def _tries(memos: Sequence[Memo]) -> int:
+    """Of jobs alike: how often Slurm was asked for some of them and refused, since it started one."""
+    grants = [grant for memo in memos for grant in memo.grants]
+    began_s = max((grant.at_s for grant in grants if grant.started), default=0.0)
+    tries = 0
+    for at_s in sorted(grant.at_s for grant in grants if grant.refused):
+        if at_s > began_s:
+            tries += 1
+            began_s = at_s + _TOGETHER_S
+    return tries
 
 
 def _arrived_held(row: JobRow) -> bool:

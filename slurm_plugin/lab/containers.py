@@ -100,7 +100,7 @@ class ContainerSlurm(DockedLab):
     def _confined(self, request: LabRequest) -> tuple[dict[str, str], Mapping[str, Any]]:
         """Environment and rights of a node's container. Raises BadInput where Slurm cannot make cgroups in it."""
         if "proctrack/cgroup" not in request.options.get("isolation", ""):
-            return {}, {}
+            return {}, settings.NODE_RIGHTS
         version = str(self.client.info().get("CgroupVersion"))
         if version != "1":
             raise BadInput(f"Docker has cgroups of version {version} here, the lab makes those of version 1",

@@ -22,10 +22,13 @@ CGROUPS = (
     "PrologFlags=Alloc,X11"
 )
 CGROUP_CONF = "CgroupPlugin=cgroup/v1\nConstrainCores=no\nConstrainDevices=yes\nConstrainRAMSpace=yes\n"
-#: what a node's container needs for that, short of --privileged: mounting its own cgroups, and devices as GPUs
+#: what a node's container needs, short of --privileged. Of a job with `--export=NONE` slurmd asks its user's login
+#: shell for the environment, in namespaces of their own; where it may make none it ends, and the node with it.
+NODE_RIGHTS: Mapping[str, Any] = {"cap_add": ["SYS_ADMIN"], "security_opt": ["apparmor=unconfined"]}
+#: and with jobs confined: mounting its own cgroups, and devices as GPUs
 GPU_MAJOR = 195
 CGROUP_RIGHTS: Mapping[str, Any] = {
-    "cap_add": ["SYS_ADMIN"],
+    **NODE_RIGHTS,
     "security_opt": ["seccomp=unconfined", "apparmor=unconfined"],
     # one by one: Slurm could take none of them out of a rule for all
     "device_cgroup_rules": [f"c {GPU_MAJOR}:{number} rwm" for number in range(16)],

@@ -65,6 +65,8 @@ _EXEC_FILE = "slurm.exec"
 #: What a start writes: the numbers of steps of runs that may still be alive.
 _AVOIDED_FILE = "slurm.avoided"
 _MOST_AVOIDED = 8  #: the newest
+#: Of a job with `--export=NONE`, as some sites would have it, srun passes nothing on either, if it is not told to.
+_EXPORT = "--export=ALL"
 #: How long Slurm may take for a step that does nothing.
 _PROBE_S = 60.0
 #: How long a job that has checkpointed waits to be requeued.
@@ -231,7 +233,7 @@ def members(
             protocol.ENV_NODES: json.dumps(dict.fromkeys(hosts, shape.gpus_per_node)),
         }
     )
-    argv = ["srun", "-N", str(shape.nodes), "-n", str(shape.world)]
+    argv = ["srun", _EXPORT, "-N", str(shape.nodes), "-n", str(shape.world)]
     argv += ["--ntasks-per-node", str(shape.gpus_per_node), "--gres", "gpu:%d" % shape.gpus_per_node, "--mem", "0"]
     argv += ["--cpu-bind=none", "--distribution=block", "--overcommit", "--kill-on-bad-exit=1", "--unbuffered"]
     if shape.world > 1:
@@ -276,7 +278,7 @@ def expect(folder: JobFolder) -> None:
 
 
 def probe_step() -> Optional[int]:
-    argv = ["srun", "-N1", "-n1", "--overcommit", "--mem=0", "--gres=none", "sh", "-c", "echo $SLURM_STEP_ID"]
+    argv = ["srun", _EXPORT, "-N1", "-n1", "--overcommit", "--mem=0", "--gres=none", "sh", "-c", "echo $SLURM_STEP_ID"]
     fresh = {key: value for key, value in os.environ.items() if key not in STALE}
     try:
         answer = subprocess.run(

@@ -75,12 +75,32 @@ class App:
 def of_queues(manager: ResourceManager) -> dict[str, Account]:
     """By the path of each leaf queue."""
     info = manager.scheduler()
-    found = {
-        path: Account.of(value.get("resources"), int(value["pendingContainers"]))
-        for path, value in _leaves(info, "root")
-    }
+    if "rootQueue" in info:
+        found = {str(value["queueName"]): _of_fair(value) for value in _fair_leaves(info["rootQueue"])}
+    else:
+        found = {
+            path: Account.of(value.get("resources"), int(value["pendingContainers"]))
+            for path, value in _leaves(info, "root")
+        }
     assert found.keys() == {each.path for each in queues(info).root.leaves()}
     return found
+
+
+def _of_fair(value: Mapping[str, Any]) -> Account:
+    """The fair scheduler counts what is reserved beside what is used, and what is used with what is demanded."""
+    used, reserved, demanded = (
+        Counter({name: n for name, n in resources(value.get(f"{kind}Resources")).items() if n})
+        for kind in ("used", "reserved", "demand")
+    )
+    return Account(used + reserved, reserved, demanded - used, int(value["pendingContainers"]))
+
+
+def _fair_leaves(value: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    children = many((value.get("childQueues") or {}).get("queue"))
+    if not children:
+        yield value
+    for each in children:
+        yield from _fair_leaves(each)
 
 
 def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -109,6 +129,8 @@ def of_apps(manager: ResourceManager) -> list[App]:
 
 def faults(manager: ResourceManager, jobs: Sequence[ObservedJob] = ()) -> list[str]:
     """What does not add up. `jobs`: as the bridge shows them; those on the move may ask for anything."""
+    if not manager.places_by_attributes():
+        return _faults_of_fair(manager, jobs)
     processor = settings_of(manager.http, "the ResourceManager").get(HANDLER) == PROCESSOR
     apps = [replace(each, account=each.account.told_rightly(processor)) for each in of_apps(manager)]
     found = []
@@ -136,6 +158,17 @@ def faults(manager: ResourceManager, jobs: Sequence[ObservedJob] = ()) -> list[s
         if held != sum(job.allocation.values()):
             found.append(f"{job.id} is {job.state} with {dict(job.allocation)}, its applications hold {held} GPUs")
     return found
+
+
+def _faults_of_fair(manager: ResourceManager, jobs: Sequence[ObservedJob]) -> list[str]:
+    """It tells of no application what that holds: of the queues alone, where nobody is on the move."""
+    if any(job.state.holds and job.state is not JobState.RUNNING for job in jobs):
+        return []
+    held = sum(sum(job.allocation.values()) for job in jobs)
+    accounts = of_queues(manager)
+    found = [f"{path}: {each}" for path, each in accounts.items() if each.pending or each.asked or each.reserved]
+    used = sum(gpus_in(each.used) for each in accounts.values())
+    return found if used == held else [*found, f"{used} GPUs are used, and jobs hold {held}"]
 
 
 def _stem(service: str) -> str:

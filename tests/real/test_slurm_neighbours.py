@@ -37,8 +37,39 @@ e() {{ w $1 'COMPLETED|FAILED|CANCELLED|TIMEOUT|DEADLINE|NODE_FAIL|OUT_OF_MEMORY
 t() {{ out=$("${{@:2}}" 2>&1); rc=$?; echo "rc=$rc $out" | sed "s/\b$1\b/JOB/g"; }}
 plain() {{ [ $SIDE = plain ] && "$@" > /dev/null; true; }}
 """
+#: of sbatch, that the cases below do not have
+WORDS = (
+    '--spread-job --use-min-nodes --overcommit --distribution=cyclic --mem-bind=none --propagate=NONE "-B 1:4"',
+    "--get-user-env --gpu-bind=none --gpu-freq=low --ntasks-per-core=1 --ntasks-per-socket=1 --mincpus=3",
+    "--nice=9 --bbf=/x --network=x --reboot --core-spec=1 --thread-spec=1 --stepmgr --oom-kill-step=1 --segment=1",
+    "--exclusive=mcs --mcs-label=x --tres-bind=gres/gpu:none --cpus-per-gpu=2 --mem-per-gpu=10 --sockets-per-node=1",
+    '"--gpus-per-socket=1 --sockets-per-node=1" --wckey=w --profile=all --hint=nomultithread --switches=1@1:00 --tmp=1',
+    "--tmp=0 --gres-flags=enforce-binding --gres-flags=disable-binding --gres-flags=one-task-per-sharing --no-requeue",
+    '--wait-all-nodes=1 --acctg-freq=5 --hint=memory_bound "--mail-type=ALL,TIME_LIMIT_50,ARRAY_TASKS --mail-user=x@y"',
+)
 #: together
 CASES = {
+    "environments": r"""
+for x in NONE NIL FOO=bar; do
+  J=$(B --export=$x -o "o-$x" --wrap='/usr/bin/env | /usr/bin/cut -d= -f1 | /usr/bin/sort'); e $J; grep -v ^HORAE_ o-$x
+done; printf 'A=1\0B=2\0' > f; J=$(B --export-file=f -o o --wrap='echo $A $B'); e $J; cat o""",
+    **{
+        f"words of sbatch, {number}": rf"""
+for o in {words}; do
+  J=$(B $o -o /dev/null --wrap=true | sed 's/job [0-9]*/job J/' | grep -v Ignoring)
+  case $J in *error*) echo "$o: $J" ;; *) echo "$o: $(e $J)" ;; esac
+done"""
+        for number, words in enumerate(WORDS)
+    },
+    "signals to steps": r"""
+J=$(B -o o --wrap='trap "echo got" USR1; touch up; until [ -e go ]; do sleep .2; done
+  srun sh -c "trap \"echo step\" USR2; touch up2; until [ -e go2 ]; do sleep .2; done"')
+for i in $(seq 240); do [ -e up ] && break; sleep .25; done; t $J U scancel -b -s USR1 $J; sleep 1; touch go
+for i in $(seq 240); do [ -e up2 ] && break; sleep .25; done; t $J U scancel -s USR2 $J
+t $J runuser -u bob -- scancel -s USR2 $J; sleep 1; touch go2; e $J; sort o""",
+    "a rank that fails": r"""
+J=$(U sbatch --parsable $O --gres=gpu:2 -n2 -o o --wrap='srun --kill-on-bad-exit=1 sh -c \
+  "[ \$SLURM_PROCID = 0 ] && exit 5; sleep 60"; echo rc $?'); e $J; grep -o "^rc.*" o""",
     "signal": r"""
 J=$(B -t1 --signal=B:USR1@55 -o o --wrap="trap 'echo got; exit 3' USR1; sleep 100 & wait"); e $J; grep got o""",
     "aftercorr": r"""
@@ -401,6 +432,20 @@ def test_a_day_of_commands_is_as_in_a_plain_partition(day: accounts.Day) -> None
     ]
     assert not apart, "\n\n".join(apart)
     assert "end COMPLETED" in found["tasks by both", "managed"]
+
+
+def test_an_elastic_job_needs_nothing_of_its_users_environment(day: accounts.Day) -> None:
+    """`--export=NONE`, as some sites would have it of everybody, and NIL, which leaves not even a PATH."""
+    exec_ = f"exec {day.cluster.tool()} --checkpoint /shared/{day.partitions['managed']} -- /bin/true\n"
+    jobs = {
+        kind: day.submit("managed", f"--gres=gpu:2 --comment=horae:min=1,max=2 --export={kind}", exec_)
+        for kind in ("NONE", "NIL")
+    }
+    for kind, job in jobs.items():
+        over = ("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
+        ended = partial(re.search, "COMPLETED|FAILED|CANCELLED")
+        wait_for(f"{kind} ends", lambda over=over, ended=ended: ended(day.cluster.run(*over)), 240)  # type: ignore[misc]
+        assert day.cluster.run(*over) == "COMPLETED", kind
 
 
 #: what is done in the middle of a resize, and some seconds later

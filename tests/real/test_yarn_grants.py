@@ -26,9 +26,10 @@ from tests.contract.harness import Behaviour, held_by_node
 from tests.contract.waiting import patiently, wait_for
 from tests.real import books
 from tests.real.hadoop import YarnHarness, cluster_of
+from tests.real.yarn_queues import LABEL, LABELLED, LABELS_ON, label
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.queues import queues
-from yarn_bridge.clients.resource_manager import QueueEdits, ResourceManager
+from yarn_bridge.clients.resource_manager import QueueEdits
 from yarn_bridge.options import parse_options
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(3600)]
@@ -38,8 +39,6 @@ SEED, GRANTS = int(os.environ.get("HORAE_GRANTS_SEED", "20261123")), int(os.envi
 FORMED = 0.6
 #: jobs that one round may grant
 AT_ONCE = 4
-LABEL, LABELLED = "k80s", "n3"
-SETTINGS = {"yarn.node-labels.enabled": "true"}
 GANG_S = 25.0
 #: the bridge asks which nodes are kept once more so long after that is noted
 KNOWN_S = 6.0
@@ -104,10 +103,10 @@ class Shop:
         found = queues(self.port.manager.scheduler())
         left: dict[str, int] = {}
         for queue in found.above("root.horae"):
-            for label in ("", LABEL):
-                most, used = queue.limit(label)
+            for part in ("", LABEL):
+                most, used = queue.limit(part)
                 if most is not None:
-                    left[label] = min(left.get(label, most - used), most - used)
+                    left[part] = min(left.get(part, most - used), most - used)
         ours = found.find("root.horae")
         assert ours.user_most is not None
         return Room(
@@ -291,7 +290,7 @@ class Shop:
 
 @pytest.fixture
 def shop(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[Shop]:
-    harness = YarnHarness(cluster_of("3.4.2", pytestconfig, tmp_path_factory, SETTINGS), tmp_path)
+    harness = YarnHarness(cluster_of("3.4.2", pytestconfig, tmp_path_factory, LABELS_ON), tmp_path)
     assert isinstance(harness.port, YarnCluster)
     manager = harness.port.manager
     label(manager)
@@ -306,16 +305,6 @@ def shop(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, 
     yield made
     made.clear()
     harness.end()
-
-
-def label(manager: ResourceManager) -> None:
-    """One node is a partition of its own, that lends nothing."""
-    labels = {"nodeLabelInfo": [{"name": LABEL, "exclusivity": "true"}]}
-    manager.http.ask("POST", "/ws/v1/cluster/add-node-labels", owner="root", json=labels).check("adding a label")
-    (node,) = [each.id for each in manager.nodes() if each.host == LABELLED]
-    where = {"nodeToLabels": [{"nodeId": node, "labels": [LABEL]}]}
-    manager.http.ask("POST", "/ws/v1/cluster/replace-node-to-labels", owner="root", json=where).check("labelling")
-    wait_for("it is labelled", lambda: any(each.labels == (LABEL,) for each in manager.nodes()))
 
 
 def test_many_grants_beside_others_form(shop: Shop) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import JobState, PortError
+from horae.port import JobState, Never, PortError
 from policy.model import Quota
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
@@ -214,3 +214,32 @@ def labelled(shop: Shop, labels: dict[str, str]) -> None:
         ),
     )
     shop.port._observer.limits.forget()
+
+
+def test_a_queue_that_becomes_a_parent_lets_none_begin_and_nothing_is_submitted_there(shop: Shop, ads: None) -> None:
+    """Each try would be one more application that failed, every few seconds."""
+    handed_in(shop, "next")
+    leaf = {"capacity": "100", "user-limit-factor": "100"}
+    edited(shop, {ADS: {"state": "STOPPED"}})
+    manager = shop.port.manager
+    patiently(lambda: manager.edit_scheduler(QueueEdits(add={f"{ADS}.cars": leaf}), ADMIN))
+    edited(shop, {ADS: {"state": "RUNNING"}})
+    edited(shop, {f"{ADS}.cars": {"state": "RUNNING"}})
+    try:
+        closed = f"queue {ADS} is a parent and takes no application itself: 0 more may begin"
+        shop.cluster.until("it is said", lambda: Quota(closed, ("next",), None, 0) in shop.cluster.observe().quotas)
+        with pytest.raises(Never, match="name a leaf queue below it"):
+            handed_in(shop, "late")
+        asked = len(manager.apps(user=ANN))
+        assert "leaf" in refused(shop, "next", 1)
+        assert len(manager.apps(user=ANN)) <= asked + 1, "tried once"
+        shop.cluster.cancel("next")
+        plain = shop.harness.spec("plain", Behaviour.TRAINS)
+        shop.port.submit("plain", replace(plain, owner=ANN, extra={"yarn.queue": f"{ADS}.cars"}))
+        starts(shop, "plain", {"n3": 1})
+        shop.cluster.cancel("plain")
+        wait_for("it has ended", lambda: not manager.apps(user=ANN, states=books.ALIVE))
+    finally:
+        edited(shop, {f"{ADS}.cars": {"state": "STOPPED"}, ADS: {"state": "STOPPED"}})
+        patiently(lambda: manager.edit_scheduler(QueueEdits(remove=(f"{ADS}.cars",)), ADMIN))
+        edited(shop, {ADS: {"state": "RUNNING"}})

@@ -116,16 +116,19 @@ def test_a_job_that_waits_is_ended_by_its_owner(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "says"),
+    ("queue", "limit", "says"),
     [
-        ({"maximum-am-resource-percent": "0.0001"}, "application masters in queue root.horae may have"),
-        ({"max-parallel-apps": "1"}, "queue root.horae lets 1 applications run at a time"),
+        ("root.horae", {"maximum-am-resource-percent": "0.0001"}, "application masters in queue root.horae may have"),
+        ("root.horae", {"max-parallel-apps": "1"}, "queue root.horae lets 1 applications run at a time"),
+        ("root", {"max-parallel-apps": "1"}, "queue root lets 1 applications run at a time"),
     ],
 )
-def test_what_a_queue_would_not_let_begin_is_known_ahead(shop: Shop, limit: dict[str, str], says: str) -> None:
+def test_what_a_queue_would_not_let_begin_is_known_ahead(
+    shop: Shop, queue: str, limit: dict[str, str], says: str
+) -> None:
     cluster, manager = shop.cluster, shop.port.manager
     before = dict.fromkeys(limit)
-    manager.edit_scheduler(QueueEdits(update={"root.horae": limit}), OWNER)
+    manager.edit_scheduler(QueueEdits(update={queue: limit}), OWNER)
     try:
         first = cluster.running("first", allocation=cluster.one())
         shop.port.submit("second", shop.harness.spec("second", Behaviour.TRAINS))
@@ -145,7 +148,31 @@ def test_what_a_queue_would_not_let_begin_is_known_ahead(shop: Shop, limit: dict
         shop.port._observer.limits.forget()
         assert cluster.observe().quotas == ()
     finally:
-        manager.edit_scheduler(QueueEdits(update={"root.horae": before}), OWNER)
+        manager.edit_scheduler(QueueEdits(update={queue: before}), OWNER)
+
+
+def test_a_limit_of_its_owner_that_is_told_nowhere_lets_his_other_job_grow(shop: Shop) -> None:
+    """Of a user's `max-parallel-apps` the ResourceManager tells nobody, nor why the application waits."""
+    cluster, manager = shop.cluster, shop.port.manager
+    key = "yarn.scheduler.capacity.user.max-parallel-apps"
+    manager.edit_scheduler(QueueEdits(globals={key: "1"}), OWNER)
+    try:
+        first = cluster.running("first", allocation=cluster.one())
+        cluster.wait_progress(first, 15)
+        shop.port.submit("second", shop.harness.spec("second", Behaviour.TRAINS))
+        shop.port.start("second", {"n3": 1}, 1)
+        cluster.until("it is given back", lambda: cluster.job("second").blocked is not None)
+        seen = cluster.observe()
+        assert seen.caps.get(OWNER, 99) > 12
+        assert [(each.whom, each.jobs) for each in seen.quotas] == [(("second",), 0)]
+        shop.port.reshape(first, cluster.one(2), 2)
+        cluster.until("it has grown", lambda: cluster.job(first).epoch == 2)
+        cluster.wait(first, JobState.RUNNING)
+        for job in ("second", first):
+            cluster.cancel(job)
+            cluster.wait(job, JobState.CANCELLED)
+    finally:
+        manager.edit_scheduler(QueueEdits(globals={key: None}), OWNER)
 
 
 def test_jobs_that_come_and_go_cost_the_manager_no_connection(shop: Shop) -> None:

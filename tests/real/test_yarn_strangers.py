@@ -105,6 +105,31 @@ def test_another_users_folder_is_refused_to_who_names_it(harness: YarnHarness) -
     assert whole.as_user("ann").entries(private) == before
 
 
+def test_nobody_but_the_owner_reads_by_what_ranks_know_each_other(harness: YarnHarness) -> None:
+    """Not a stranger, and not the bridge itself either: each would be let in as one of the gang's ranks."""
+    cluster, port = Driver(harness), bridge(harness)
+    options = parse_options(harness.options)
+    whole = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names))
+    harness.lab._change("/user/ann", "MKDIRS", permission="755")
+    harness.lab._change("/user/ann", "SETOWNER", owner="ann")
+    url = str(harness.lab.facts()["webhdfs"]).replace("http:", "webhdfs:") + "/user/ann/told"
+    port.submit("hers", replace(harness.spec("hers", Behaviour.TRAINS), owner="ann", checkpoint=url))
+    cluster.start("hers", cluster.spread(1))
+    cluster.wait_progress("hers", 10)
+    folder = f"{port.files.folder('hers')}/secrets"
+    names = [each.name for each in whole.as_user("ann").entries(folder)]
+    assert len(names) == 2
+    for name in names:
+        secret = whole.as_user("ann").document(f"{folder}/{name}")
+        assert secret is not None
+        assert b"secret" in secret
+        for stranger in ("mallory", "horae"):
+            with pytest.raises(FixConfiguration, match="Permission denied"):
+                whole.as_user(stranger).document(f"{folder}/{name}")
+    cluster.cancel("hers")
+    cluster.wait("hers", JobState.CANCELLED)
+
+
 def test_an_owner_who_lets_nobody_write_at_his_gate_keeps_no_gpu_by_it(harness: YarnHarness) -> None:
     """The folder is his: his own rights to it are his to take away."""
     cluster, port = Driver(harness), bridge(harness)

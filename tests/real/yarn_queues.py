@@ -1,4 +1,4 @@
-"""A queue beside Horae's, that jobs name themselves, on a real scheduler."""
+"""On a real scheduler: a queue beside Horae's, that jobs name themselves, and a node that is a partition of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from horae.port import attend
 from tests.contract.waiting import patiently, wait_for
 from tests.real.books import ALIVE, of_queues
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.clients.resource_manager import QueueEdits
+from yarn_bridge.clients.resource_manager import QueueEdits, ResourceManager
 
 ADS = "root.ads"
+LABEL, LABELLED = "k80s", "n3"
+#: of the ResourceManager, for `label`
+LABELS_ON = {"yarn.node-labels.enabled": "true"}
 _DEFAULT = "root.default"
 
 
@@ -31,3 +34,13 @@ def own_queue(port: YarnCluster, admin: str = "horae") -> Iterator[dict[str, str
         manager.edit_scheduler(QueueEdits(update={ADS: {"state": "STOPPED"}}), admin)
         back = QueueEdits(remove=(ADS,), update={_DEFAULT: {"capacity": str(share)}})
         patiently(lambda: manager.edit_scheduler(back, admin))
+
+
+def label(manager: ResourceManager) -> None:
+    """One node is a partition of its own, that lends nothing."""
+    labels = {"nodeLabelInfo": [{"name": LABEL, "exclusivity": "true"}]}
+    manager.http.ask("POST", "/ws/v1/cluster/add-node-labels", owner="root", json=labels).check("adding a label")
+    (node,) = [each.id for each in manager.nodes() if each.host == LABELLED]
+    where = {"nodeToLabels": [{"nodeId": node, "labels": [LABEL]}]}
+    manager.http.ask("POST", "/ws/v1/cluster/replace-node-to-labels", owner="root", json=where).check("labelling")
+    wait_for("it is labelled", lambda: any(each.labels == (LABEL,) for each in manager.nodes()))

@@ -31,6 +31,9 @@ words = sys.argv[1:]
 assert not any(name in os.environ for name in ("SLURM_NTASKS", "SLURM_GPUS", "SLURM_CPUS_PER_TASK")), "stale words"
 step = int(open("step").read()) if os.path.exists("step") else 0
 open("step", "w").write(str(step + 1))
+if os.environ.get("SLURM_EXPORT_ENV") == "NONE" and "--export=ALL" not in words:
+    for name in [each for each in os.environ if each.startswith(("HORAE_", "MASTER_"))]:
+        del os.environ[name]
 os.environ["SLURM_STEP_ID"] = str(step)
 if words[-2:] == ["-c", "echo $SLURM_STEP_ID"]:
     os.execvp("sh", words[-3:])
@@ -193,6 +196,13 @@ def test_the_next_restart_goes_on_in_another_shape(batch: Batch) -> None:
     assert batch.end()[0] == 0
     assert "world=3 epoch=2" in batch.log
     assert "done 40" in batch.log
+
+
+def test_ranks_of_a_job_that_was_submitted_with_no_environment_have_what_they_need(batch: Batch) -> None:
+    """`sbatch --export=NONE`, as some sites would have it: srun then passes nothing on either."""
+    batch.launch(counter(steps=6), SLURM_EXPORT_ENV="NONE")
+    code, out = batch.end()
+    assert (code, "done 6" in batch.log) == (0, True), out
 
 
 def test_a_failing_task_ends_the_job_with_its_own_code(batch: Batch) -> None:

@@ -219,6 +219,21 @@ def test_limits_on_nodes_are_no_plan_for_a_job_whose_nodes_slurm_chooses() -> No
     assert on_nodes("gpu", admin_comment=own) == {}
 
 
+def test_a_limit_on_the_nodes_that_jobs_are_on_together_is_one_on_their_gpus() -> None:
+    """Those of the largest: how many more would only be granted to be taken back. Nobody gives up what he holds."""
+    quotas = Quotas()
+    quotas.took(read("QOS=few(4)\n    GrpTRES=cpu=N(1),node=2(1)\n    MaxTRESPJ=\n"))
+    own = "horae=abc,gpus=2,nodes=1,shape=own,per=2,fixed=1"
+    rows = {number: replace(BOB, id=number, qos="few", admin_comment=own) for number in ("1", "2")}
+
+    def told(held: int, **node_gpus: int) -> tuple[Quota, ...]:
+        return quotas.look({"1": job(rows["1"], held), "2": job(rows["2"])}, rows, FACTS, node_gpus)
+
+    assert told(0, n1=4, n2=4, n3=8) == (Quota("GPUs on the nodes of QOS few", ("1", "2"), 12),)
+    assert told(14, n1=4, n2=4, n3=8) == (Quota("GPUs on the nodes of QOS few", ("1", "2"), 14),)
+    assert told(0) == (), "what nodes there are is not known"
+
+
 def test_a_job_that_began_between_two_reads_is_not_taken_for_anothers() -> None:
     """Slurm counts it already, the read of jobs does not show it yet: others would be shrunk for it."""
     quotas = Quotas()
@@ -470,6 +485,26 @@ def test_minutes_that_are_not_used_up_bind_nobody_where_the_site_is_not_safe() -
     assert by_minutes(1.0, one="gres/gpu=240")["GPUs of one job, 1"] == 4
     assert by_minutes(1.0, one="gres/gpu=30")["GPUs of one job, 1"] == 0
     assert by_minutes(None)["GPU minutes of QOS gpu"] == 2 + 480, "without a limit it is Slurm's to say"
+
+
+def test_of_what_was_left_jobs_that_began_since_have_their_part_already() -> None:
+    """Limits are read twice a minute: what was left then was granted again and again, and held back by Slurm. What ends
+    meanwhile gives back its part."""
+    quotas, facts = Quotas(), replace(FACTS, enforced=frozenset({"limits", "safe"}))
+    quotas.took(read(MINUTES.format(ahead="N", one="")))
+    rows = {number: replace(BOB, id=number, qos="gpu", **RUNS) for number in ("0", "1", "2")}  # type: ignore[arg-type]
+
+    def most(*held: int) -> int | None:
+        jobs = {
+            number: replace(job(rows[number], each), time_left_s=3600.0)
+            for number, each in zip("012", held, strict=True)
+        }
+        found = quotas.look(jobs, rows, facts)
+        return next(quota.gpus for quota in found if quota.name == "GPU minutes of QOS gpu")
+
+    by_then = 2 + (1000 - 400 - 120) // 60
+    assert [most(2, 0, 0), most(2, 8, 0), most(0, 8, 0), most(0, 0, 0)] == [by_then] * 4
+    assert most(2, 8, 4) == 14, "nobody gives up what he holds"
 
 
 def test_nothing_is_started_with_no_minutes_left() -> None:

@@ -286,7 +286,7 @@ def test_the_end_of_a_rigid_job_is_its_own(state: str, restarts: int) -> None:
 
 def test_a_rigid_jobs_start_writes_when_and_nothing_else() -> None:
     row = replace(ROW, **PARKED)
-    (only,) = start_writes(row, Memo("7.abc"), Grant(1, 0, ("n1", "n2"), 2, NOW), first=True)
+    (only,) = start_writes(row, Memo("7.abc"), Grant(1, 0, ("n1", "n2"), 2, NOW), 1 << 30)
     assert scontrol(only) == f"update jobid=7 StartTime=now SiteFactor={1 << 30}"
     assert [scontrol(each) for each in original(row, NOW)] == ["update jobid=7 StartTime=now"]
     later = replace(row, admin_comment=f"{OWN},begin={int(NOW) + 60}")

@@ -202,16 +202,16 @@ def test_a_job_of_a_list_waits_in_the_others_untouched_until_its_turn() -> None:
     waiting = look(**BESIDE)
     assert shown(waiting) == (JobState.QUEUED, "")
     row = replace(ROW, **BESIDE)
-    assert start_writes(row, waiting.memo, GRANT, first=True) == (
-        update("7", Change(partitions=("dl", "raw", "old"))),
-    ), "neither its age nor its place there changes"
+    assert start_writes(row, waiting.memo, GRANT, 1 << 30) == (update("7", Change(partitions=("dl", "raw", "old"))),), (
+        "neither its age nor its place there changes"
+    )
     assert held_by_others(replace(row, priority=0), Memo("7.abc", held_s=NOW)), "there we hold nobody"
     assert handing_back(replace(row, priority=0), Memo("7.abc", held_s=NOW), NOW) == start_writes(row, Memo("7"), GRANT)
 
 
 def test_what_of_a_list_ran_here_and_was_requeued_is_started_as_any_other() -> None:
     row = replace(ROW, **{**BESIDE, "partition": "dl", "restarts": 1, "priority": 0})
-    assert start_writes(row, Memo("7.abc"), GRANT, first=True) == (update("7", Change(start_now=True)), release("7"))
+    assert start_writes(row, Memo("7.abc"), GRANT, 1 << 30) == (update("7", Change(start_now=True)), release("7"))
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,9 @@ class MemoryYarn:
         return {"type": "capacityScheduler", "queueName": "root", "capacities": capacities(whole),
                 "queues": {"queue": [leaf]}}  # fmt: skip
 
+    def places_by_attributes(self) -> bool:
+        return True
+
     def quirks(self) -> Any:
         return quirks_of("3.4.2")
 

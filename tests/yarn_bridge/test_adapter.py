@@ -251,7 +251,7 @@ def test_under_kerberos_a_job_whose_owner_has_no_keytab_waits_and_says_so() -> N
             site.port.start("job", {"n1": 1}, 1)
         seen = site.look()
         assert (seen.state, site.yarn.services) == (JobState.QUEUED, {})
-        assert words in seen.blocked.text
+        assert (seen.blocked, words in seen.native) == (None, True), "its GPUs are not in its way"
     site.hdfs.mode = "600"
     site.port.start("job", {"n1": 1}, 1)
     site.look()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from horae.port import FixConfiguration, JobState, attend
+from horae.port import FixConfiguration, JobState, Never, attend
 from policy.model import Quota
 from tests.yarn_bridge.memory_site import SPEC, Site, amounts, capacities
 from tests.yarn_bridge.slice_site import SliceSite, running
@@ -205,3 +205,77 @@ def test_who_has_begun_since_the_queues_were_asked_counts() -> None:
     site.now_s += 1.0
     seen = attend(site.port)
     assert [(each.jobs, each.whom) for each in seen.quotas] == [(1, ("j1", "j2", "j3"))]
+
+
+def test_a_limit_above_several_queues_is_of_the_jobs_of_all_of_them() -> None:
+    """It was read of the leaf alone: a gang was granted there and its application waited for others to end."""
+    site = Site(queue="gpu", tenants="queue")
+    leaves = [{"queueName": name, "capacities": capacities(WHOLE), "numActiveApplications": 1} for name in ("a", "b")]
+    above = {
+        "queueName": "gpu",
+        "capacities": capacities(WHOLE),
+        "queues": {"queue": leaves},
+        "maxParallelApps": 3,
+    }
+    site.yarn.tree = {
+        "type": "capacityScheduler",
+        "queueName": "root",
+        "capacities": capacities(WHOLE),
+        "queues": {"queue": [above]},
+    }
+    for name, queue in (("first", "root.gpu.a"), ("second", "root.gpu.b")):
+        site.port.submit(name, replace(SPEC, extra={"yarn.queue": queue}))
+    text = "queue root.gpu lets 3 applications run at a time: 1 more may begin"
+    assert attend(site.port).quotas == (Quota(text, ("first", "second"), None, 1),)
+
+
+def fair(**more: Any) -> dict[str, Any]:
+    """A leaf of the fair scheduler, as it tells of itself."""
+    whole = amounts(WHOLE)
+    leaf = {
+        "type": "fairSchedulerLeafQueueInfo",
+        "queueName": "root.default",
+        "maxResources": whole,
+        "clusterResources": whole,
+        "numActiveApps": 1,
+        "numPendingApps": 1,
+        **more,
+    }
+    root = {
+        "queueName": "root",
+        "maxResources": whole,
+        "clusterResources": whole,
+        "childQueues": {"queue": [leaf]},
+    }
+    return {"type": "fairScheduler", "rootQueue": root}
+
+
+@pytest.mark.parametrize(
+    ("queued", "name", "most"),
+    [
+        (fair(maxApps=3), "queue root.default lets 3 applications run at a time: 1 more may begin", 1),
+        (fair(amUsedResources=masters(2048, 2), amMaxResources=masters(4096)), SHARE.format(2), 2),
+    ],
+)
+def test_the_fair_scheduler_lets_as_many_begin_as_it_says(queued: dict[str, Any], name: str, most: int) -> None:
+    """Nothing of it was read: each gang more was granted, and never stood."""
+    assert Quota(name, ALL, None, most) in told(queued)
+    assert told(fair()) == ()
+
+
+def test_the_fair_scheduler_gives_a_container_as_much_as_it_says() -> None:
+    site = Site(memory_mib=9000)
+    site.yarn.tree = fair(maxContainerAllocation=amounts({"memory-mb": 8192, "vcores": 4}))
+    attend(site.port)
+    with pytest.raises(Never, match="memory-mb 9000, 8192 at most"):
+        site.port.submit("job", SPEC)
+
+
+def test_a_job_as_slices_is_on_no_more_nodes_than_applications_may_begin() -> None:
+    """Each slice is one: a job alone was granted both nodes, and the second slice waited for the first to end."""
+    site = SliceSite()
+    few = tree(maxParallelApps=3, usage={"amLimit": masters(131072)})
+    site.manager.scheduler = lambda: few  # type: ignore[method-assign]
+    site.port.submit("job", SPEC)
+    text = "queue root.default lets 3 applications run at a time: 1 more may begin"
+    assert Quota(text, ("job",), None, 1, 1) in attend(site.port).quotas

@@ -111,6 +111,16 @@ def test_queues_that_nobody_tells_of_may_lose(site: Site, monkeypatch: pytest.Mo
     assert site.port.capabilities().limits.pinning is Pinning.EXACT
 
 
+@pytest.mark.parametrize("name", ["scheduler", PROCESSOR])
+def test_a_scheduler_that_knows_no_attributes_of_nodes_is_asked_for_none(site: Site, name: str) -> None:
+    """The fair scheduler: every gang was refused by the processor, and its GPUs stood for nobody."""
+    port: Any = site.port
+    port._executor.chooser.probes = Probes("3.4.2", True, True, name, by_attributes=False)
+    told = port.capabilities()
+    assert told.limits.pinning is Pinning.NONE
+    assert "workers cannot be pinned to nodes here: the cluster chooses where they run" in told.notes
+
+
 def test_the_handler_is_asked_for_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ResourceManager was started again with another one: what was right before would harm now."""
     now_s, said = [0.0], [Settings({HANDLER: PROCESSOR})]

@@ -295,6 +295,11 @@ MEANINGS = [
 @pytest.mark.parametrize(
     ("said", "remedy"),
     [
+        ("Application application_1_49 submitted by user : horae to non-leaf queue : root.auto", "name a leaf queue"),
+        (
+            "Queue root.horae already has 1 applications, cannot accept submission of application: application_1_49",
+            "maximum-applications",
+        ),
         ("Queue root.horae is STOPPED. Cannot accept submission of application: application_1_21", "to RUNNING"),
         ("User alice does not have permission to submit application_1_2 to queue gpu", "acl_submit_applications"),
         ("User bob cannot submit applications to queue root.gpu", "acl_submit_applications"),
@@ -306,6 +311,13 @@ def test_what_a_queue_refuses_is_told_as_what_it_is(said: str, remedy: str) -> N
     error = refusal(500, json.dumps({"diagnostics": text}).encode()).error("creating h-x")
     assert isinstance(error, FixConfiguration)
     assert remedy in error.remedy
+
+
+def test_an_application_that_yarn_has_refused_is_not_made_again_every_few_seconds() -> None:
+    """Whatever its reason: each try is one more application that failed."""
+    text = "Failed to submit application_1_21 to YARN : something that no table has"
+    error = refusal(500, json.dumps({"diagnostics": text}).encode()).error("creating h-x")
+    assert isinstance(error, FixConfiguration)
 
 
 def test_a_host_that_may_act_for_nobody_is_a_matter_of_the_sites() -> None:

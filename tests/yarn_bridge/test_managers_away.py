@@ -26,8 +26,8 @@ def test_gpus_of_a_service_that_nobody_can_ask_come_free(site: Site) -> None:
     site.look()
     site.now_s += 20.0
     seen = site.look()
-    assert (seen.state, seen.allocation, site.yarn.services) == (JobState.QUEUED, {}, {})
-    assert "does not answer; what came was given back" in seen.blocked.text
+    assert (seen.state, seen.allocation, site.yarn.services) == (JobState.LOST, {}, {})
+    assert (seen.blocked, "does not answer; what came was given back" in seen.native) == (None, True)
     site.yarn.away = False
     site.port.start("job", {"n1": 2}, 2)
     site.look()

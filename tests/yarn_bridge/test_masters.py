@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.port import JobState, TryLater, attend
-from policy.model import Node
+from policy.model import Node, Quota
 from tests.yarn_bridge.memory_site import SPEC, Site
 from yarn_bridge.clients.records import NodeReport
 from yarn_bridge.jobs.masters import MasterRoom, cost
@@ -35,9 +37,30 @@ def without_master(site: Site, diagnostics: str) -> str:
 def test_no_node_is_blamed_for_an_application_master_that_gets_no_container(site: Site) -> None:
     """Its queue's share for them was used up, and the GPUs of its nodes were kept from everybody, longer each time."""
     told = without_master(site, "Queue's AM resource limit exceeded.")
-    assert "YARN says: Queue's AM resource limit exceeded.; horae is offered 0 GPUs in all for 60 s" in told
+    assert "Queue's AM resource limit exceeded.; no application in queue default begins for 60 s" in told
     now = attend(site.port)
-    assert ([each.foreign for each in now.nodes], now.caps) == ([0, 0], {"horae": 0})
+    assert ([each.foreign for each in now.nodes], now.caps) == ([0, 0], {})
+    why = "the last one got no container"
+    assert now.quotas == (Quota(f"no application in queue default begins: {why}", ("job",), None, 0),)
+
+
+def test_who_waits_where_nobody_says_why_costs_those_nothing_who_run(site: Site) -> None:
+    """`user.max-parallel-apps`, which is told nowhere: his other jobs could not grow for up to half an hour."""
+    site.running({"n1": 1})
+    site.port.submit("next", SPEC)
+    site.port.submit("hers", replace(SPEC, owner="ann"))
+    site.yarn.app_state, site.yarn.room = "ACCEPTED", {"n2": 0}
+    site.port.start("next", {"n2": 2}, 1)
+    site.look("next")
+    site.now_s += 130.0
+    seen = site.look("next")
+    assert seen.blocked is not None
+    assert "`max-parallel-apps` of its user or of a queue" in seen.blocked.text
+    now = attend(site.port)
+    assert now.caps == {}
+    assert [(each.whom, each.jobs) for each in now.quotas] == [(("next",), 0)], "another user's may begin"
+    site.now_s += 60.0
+    assert attend(site.port).quotas == ()
 
 
 def test_an_application_master_that_is_slow_to_begin_gets_twice_the_time_and_teaches_nothing(site: Site) -> None:
@@ -113,7 +136,7 @@ def test_an_application_master_behind_nodes_kept_for_others_is_told_so(site: Sit
     site.yarn.tree["queues"]["queue"].append({"queueName": "other", "reservedContainers": 2})
     told = without_master(site, "waiting for resources to be assigned for AM")
     kept = "YARN keeps nodes for containers that wait: 2 of root.other"
-    assert f"assigned for AM; {kept}; horae is offered 0 GPUs in all" in told
+    assert f"assigned for AM; {kept}; no application of horae in queue default begins for 60 s" in told
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horae.port import FixConfiguration, TryLater, attend
+from horae.port import FixConfiguration, Never, TryLater, attend
 from policy.model import GpuRange, Quota
 from tests.yarn_bridge.memory_site import SPEC, Site
 from tests.yarn_bridge.queue_trees import gpus, queue, scheduler
@@ -171,6 +171,27 @@ def test_a_queue_of_a_jobs_own_that_drains_lets_it_not_begin() -> None:
     (found,) = attend(site.port).quotas
     name = f"queue {ADS} is DRAINING and takes no new application: 0 more may begin"
     assert found == Quota(name, ("job",), None, 0)
+
+
+@pytest.mark.parametrize("more", [{"queueType": "parent"}, {"queues": {"queue": [queue("cars", 100)]}}])
+def test_a_parent_takes_no_job_and_what_waits_in_a_queue_that_became_one_does_not_begin(more: dict[str, Any]) -> None:
+    """YARN takes no application there: one more failed every few seconds, and the GPUs stood for them."""
+    site = site_of(tree())
+    handed_in(site, "job")
+    site.yarn.tree = tree(**more)
+    site.now_s += 21.0
+    name = f"queue {ADS} is a parent and takes no application itself: 0 more may begin"
+    assert Quota(name, ("job",), None, 0) in attend(site.port).quotas
+    with pytest.raises(Never, match=f"queue {ADS} is a parent and takes no application itself: name a leaf"):
+        handed_in(site, "next")
+
+
+def test_nothing_is_offered_where_horaes_own_queue_is_a_parent() -> None:
+    site = Site(queue="shop")
+    site.yarn.tree = tree()
+    seen = attend(site.port)
+    assert [each.gpus - each.foreign for each in seen.nodes] == [0, 0]
+    assert "queue root.shop is a parent and takes no application itself: nothing is started in it" in seen.notes
 
 
 @given(

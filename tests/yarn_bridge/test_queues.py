@@ -80,3 +80,20 @@ def test_a_name_that_two_queues_have_is_not_guessed() -> None:
     info["rootQueue"]["childQueues"]["queue"][1]["queueName"] = "root.other.vision"
     with pytest.raises(BadInput, match=r"2 queues are called 'vision' \(one of root.gpu.vision, root.other.vision\)"):
         queues(info).find("vision")
+
+
+def test_queues_with_absolute_resources_weigh_the_gpus_that_they_are_guaranteed() -> None:
+    """Their per cent is the largest of their shares: one with more memory weighed more GPUs."""
+    info = copy.deepcopy(recorded("3.4.2")["scheduler"]["response"]["scheduler"]["schedulerInfo"])
+    for each, capacity in zip(info["queues"]["queue"], (75.0, 80.0), strict=True):
+        each |= {"isAbsoluteResource": True, "capacity": capacity}
+    found = queues(info)
+    assert [queue.weight for queue in found.root.leaves()] == [1.0, 6.0]
+
+
+def test_a_parent_that_makes_its_leaf_queues_itself_is_none() -> None:
+    info = copy.deepcopy(recorded("3.4.2")["scheduler"]["response"]["scheduler"]["schedulerInfo"])
+    info["queues"]["queue"][0]["queueType"] = "parent"
+    found = queues(info)
+    assert [queue.path for queue in found.root.leaves()] == ["root.themis"]
+    assert found.tenants(found.find("default")) == ()

@@ -218,8 +218,8 @@ def test_why_a_service_cannot_be_made_is_told_when_its_gang_is_given_up(site: Si
     site.port.start("job", {"n1": 1}, 1)
     site.now_s += 130.0
     seen = site.look()
-    assert seen.blocked is not None
-    assert "its service does not run: creating the service h-job: UndeclaredThrowableException" in seen.blocked.text
+    assert (seen.state, seen.blocked) == (JobState.LOST, None)
+    assert "its service does not run: creating the service h-job: UndeclaredThrowableException" in seen.native
 
 
 def test_a_queue_that_takes_no_application_is_told(site: Site) -> None:

@@ -551,9 +551,8 @@ def test_a_gang_whose_service_cannot_be_read_is_given_back_in_time() -> None:
     now = record(Phase.FORMING, outcome=JobState.STOPPED)
     assert step(now, Facts(GANG_S - 1.0, app(), unreadable=AWAY)) == Step(now)
     found = step(now, Facts(GANG_S + 1.0, app(), unreadable=AWAY))
-    assert (found.record.phase, found.record.outcome) == (Phase.CLEARING, JobState.STOPPED)
-    assert found.record.block is not None
-    assert found.record.block.text.startswith(AWAY)
+    assert (found.record.phase, found.record.outcome) == (Phase.CLEARING, JobState.LOST)
+    assert (found.record.block, found.record.native.startswith(AWAY)) == (None, True)
 
 
 def test_what_cannot_be_asked_to_leave_is_ended() -> None:

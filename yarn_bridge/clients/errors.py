@@ -90,15 +90,18 @@ _MEANINGS: tuple[tuple[str, Any, str], ...] = (
      r"KeeperErrorCode|ConnectionLoss", TryLater, ""),
     (r"Permission denied: user=\S+ access=WRITE, inode=\"/user\"", FixConfiguration,
      "make the user's HDFS home: hdfs dfs -mkdir /user/NAME; hdfs dfs -chown NAME /user/NAME"),
-    (r"submitted by user \S+ to (?:unknown|non-leaf) queue|is not a? ?leaf queue", FixConfiguration,
+    (r"submitted by user (?:: )?\S+ to (?:unknown|non-leaf) queue|is not a? ?leaf queue", FixConfiguration,
      "name a leaf queue that is there (a queue made by REST is gone after a restart, where it was kept in memory)"),
     (r"not have permission to submit|cannot submit applications to queue", FixConfiguration,
      "name the job's owner in acl_submit_applications of the queue"),
+    (r"already has \d+ applications", FixConfiguration, "raise the queue's maximum-applications"),
     (r"Cannot accept submission of application", FixConfiguration, "set the queue's state to RUNNING"),
     (r"Permission denied|AccessControlException", FixConfiguration, "give the user that right in HDFS or on the queue"),
     (r"only admins can|User is not admin|not authorized for", FixConfiguration,
      "name the bridge's user in yarn.admin.acl (and in the queue's acl_administer_queue)"),
     (r"Unauthorized attempt", FixConfiguration, "name the bridge's user in the queue's acl_administer_queue"),
+    # Whatever the reason: each other try makes another application that failed.
+    (r"Failed to submit application_\S+ to YARN :", FixConfiguration, "see why YARN takes no such application"),
 )  # fmt: skip
 
 

@@ -43,13 +43,14 @@ class MastersShare:
 class Queue:
     path: str  #: root.gpu.horae
     state: str  #: RUNNING, STOPPED, DRAINING
-    weight: float  #: share among its siblings: per cent, weight, or GPUs of its steady fair share
+    weight: float  #: share among its siblings: per cent, weight, or the GPUs that it is guaranteed
     guaranteed: Gpus  #: GPUs it gets back when it wants them
     pending: Gpus
     policy: str  #: fifo, fair, drf, ...
     preemptable: bool  #: another queue may take its containers
     labels: tuple[str, ...]
     children: tuple[Queue, ...]
+    parent: bool = False  #: takes no application itself, and may have no queue below it yet
     label: str = ""  #: partition of containers that ask for none; "": the default one
     among_users: bool = False  #: its users may take containers from each other
     reserved: int = 0  #: containers that wait and have a node kept for them, where nobody else gets anything
@@ -61,7 +62,7 @@ class Queue:
     per_user_in: Mapping[str, Amounts] = field(default_factory=lambda: EMPTY)
     largest: Amounts = field(default_factory=lambda: EMPTY)  #: the most that one container in it may have; {}: not told
     active: int = 0  #: applications whose masters have their share
-    running: int = 0  #: they, and those that may begin as soon as there is some
+    running: int = 0  #: they, and those that may begin as soon as there is some; of all below it
     most_running: int = 1 << 31
     masters: Mapping[str, MastersShare] = field(default_factory=lambda: EMPTY)  #: by partition; of a leaf
 
@@ -92,7 +93,7 @@ class Queue:
             yield from child.walk()
 
     def leaves(self) -> Iterator[Queue]:
-        return (queue for queue in self.walk() if not queue.children)
+        return (queue for queue in self.walk() if not queue.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class Queues:
 
 
 def _shares(queue: Queue, share: float) -> Iterator[tuple[str, float]]:
-    if not queue.children:
+    if not queue.parent:
         yield queue.path, share
     whole = sum(child.weight for child in queue.children) or 1.0
     for child in queue.children:
@@ -179,13 +180,14 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
-        weight=_weight(value),
+        weight=_weight(value, least[GPUS]),
         guaranteed=least[GPUS],
         pending=sum(_gpus(each, "pending") for each in usage) or sum(child.pending for child in children),
         policy=str(value.get("orderingPolicyInfo") or "fifo"),
         preemptable=not value.get("preemptionDisabled", True),
         labels=tuple(str(each) for each in many(value.get("nodeLabels"))),
         children=children,
+        parent=_is_parent(value, children),
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
         among_users=not value.get("intraQueuePreemptionDisabled", True),
         reserved=int(value.get("reservedContainers", 0)),
@@ -197,10 +199,19 @@ def _capacity(value: Mapping[str, Any], path: str, whole: Mapping[str, Amounts])
         else EMPTY,
         largest=resources(value.get("maximumAllocation")),
         active=active,
-        running=active + int(value.get("numPendingApplications", 0)),
+        running=_running(active, value.get("numPendingApplications"), children),
         most_running=int(value.get("maxParallelApps", 1 << 31)),
         masters=_masters(value),
     )
+
+
+def _is_parent(value: Mapping[str, Any], children: Sequence[Queue]) -> bool:
+    """One that makes its leaf queues itself may have none yet."""
+    return bool(children) or value.get("queueType") == "parent"
+
+
+def _running(active: int, pending: Any, children: Iterable[Queue]) -> int:
+    return active + int(pending or 0) + sum(child.running for child in children)
 
 
 def _masters(value: Mapping[str, Any]) -> dict[str, MastersShare]:
@@ -269,10 +280,15 @@ def _by_partition(value: Mapping[str, Any], section: str, rows: str) -> list[Any
     return many((value.get(section) or {}).get(rows))
 
 
-def _weight(value: Mapping[str, Any]) -> float:
-    """Weights and per cents do not mix among siblings; a queue in weight mode has no capacity of its own."""
+def _weight(value: Mapping[str, Any], guaranteed: Gpus) -> float:
+    """Weights and per cents do not mix among siblings; a queue in weight mode has no capacity of its own. Of one with
+    absolute resources the per cent is that of whichever it has most of, which may be memory."""
     weight = float(value.get("weight", -1.0))
-    return weight if weight > 0 else float(value.get("capacity", 0.0))
+    if weight > 0:
+        return weight
+    if value.get("isAbsoluteResource"):
+        return float(guaranteed)
+    return float(value.get("capacity", 0.0))
 
 
 def _used(usage: list[Any], children: tuple[Queue, ...]) -> dict[str, Amounts]:
@@ -295,6 +311,9 @@ def _per_user(guaranteed: Amounts, factor: Any) -> Amounts:
 def _fair(value: Mapping[str, Any]) -> Queue:
     # Weights are not told; the steady share is what they come to. "No limit" reads as the whole cluster.
     steady, used = (_amounts(value.get(key))[GPUS] for key in ("steadyFairResources", "usedResources"))
+    children = tuple(_fair(each) for each in many((value.get("childQueues") or {}).get("queue")))
+    active = int(value.get("numActiveApps", 0))
+    masters = MastersShare(_amounts(value.get("amUsedResources")), _amounts(value.get("amMaxResources")))
     return Queue(
         path=str(value.get("queueName") or "root"),
         state="RUNNING",
@@ -304,9 +323,16 @@ def _fair(value: Mapping[str, Any]) -> Queue:
         policy=str(value.get("schedulingPolicy") or "").lower(),
         preemptable=bool(value.get("preemptable", False)),
         labels=(),
-        children=tuple(_fair(each) for each in many((value.get("childQueues") or {}).get("queue"))),
+        children=children,
+        parent=bool(children),
+        reserved=int(value.get("reservedContainers", 0)),
         limits={"": _limits(_amounts(value.get("maxResources")), _amounts(value.get("clusterResources")))},
         usage={"": _amounts(value.get("usedResources"))},
+        largest=resources(value.get("maxContainerAllocation")),
+        active=active,
+        running=_running(active, value.get("numPendingApps"), children),
+        most_running=int(value.get("maxApps", 1 << 31)),
+        masters={} if children else {"": masters},
     )
 
 

@@ -42,6 +42,7 @@ from yarn_bridge.clients.records import (
 )
 
 _BASE = "/ws/v1/cluster"
+FAIR_SCHEDULER = "fairScheduler"
 T = TypeVar("T")
 #: what nobody reads of 1,000 applications: half of the bytes, and on a busy cluster most of the time
 LEAN = ("resourceRequests", "appNodeLabelExpression", "amNodeLabelExpression")
@@ -150,6 +151,11 @@ class ResourceManager:
     def scheduler(self) -> Mapping[str, Any]:
         """`schedulerInfo` as the ResourceManager writes it; `queues.py` reads it."""
         return self._read("/scheduler", "reading the queues", "scheduler", lambda got: _whole(got["schedulerInfo"]))
+
+    def places_by_attributes(self) -> bool:
+        """Whether the scheduler heeds attributes of nodes: the fair scheduler is never told of them, so that whoever
+        asks it for a node by one waits for ever, or is refused."""
+        return str(self.scheduler().get("type", "")) != FAIR_SCHEDULER
 
     def may_submit(self, queue: str, user: str) -> str | None:
         """Why this user may not submit to the queue; "" where he may, None where the ResourceManager does not say

@@ -13,7 +13,7 @@ free. A suspended job keeps its place. A queue that is stopped, or drains, lets 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ from horae.port import TryLater
 from policy.model import BadInput, Gpus, Health, JobName, Node, Quota
 from yarn_bridge.clients.queues import CORES, MEMORY, RUNS, Amounts, MastersShare, Queue, Queues
 from yarn_bridge.clients.records import NodeReport
-from yarn_bridge.jobs.room import Held, amount, free_gpus, there
+from yarn_bridge.jobs.room import Held, Lesson, amount, free_gpus, next_lesson, pause_s, there
 
 _BULK = (MEMORY, CORES)
 _AGAIN_S = 5.0
@@ -148,29 +148,45 @@ class Beginner:
     queue: str
 
 
-def quotas(queues: Queues, beginners: Sequence[Beginner], master: Amounts, since: int) -> tuple[Quota, ...]:
+def quotas(
+    queues: Queues, beginners: Sequence[Beginner], master: Amounts, since: int, slices: int = 0
+) -> tuple[Quota, ...]:
     """Limits that bind these jobs. `master`: what YARN gives to an application beside its workers; `since`: how many
-    applications more of ours there are than when the queues were asked."""
-    found: dict[str, Quota] = {}
+    applications more of ours there are than when the queues were asked; `slices`: the most that a job can have, an
+    application for each node that it is on; 0: it has one for all."""
+    bound: dict[str, tuple[int, list[JobName]]] = {}  # a limit above several queues binds the jobs of all of them
     for name in sorted({each.queue for each in beginners}):
         mine = [each for each in beginners if each.queue == name]
         limits = list[tuple[str, str, int]]()
         with suppress(BadInput):  # said elsewhere: nothing can be started in it
-            limits += _limits(queues.find(name), {each.owner for each in mine}, master)
+            leaf = queues.find(name)
+            limits += _parallel(queues.above(leaf.path))
+            limits += _limits(leaf, {each.owner for each in mine}, master)
         for text, owner, more in limits:
-            whom = tuple(each.job for each in mine if owner in ("", each.owner))
             most = max(more - since, 0)
-            if most < len(whom):
-                found[text] = Quota(f"{text}: {most} more may begin", whom, None, most)
-    return tuple(found.values())
+            _, whom = bound.setdefault(text, (most, []))
+            whom += [each.job for each in mine if owner in ("", each.owner)]
+    found = list[Quota]()
+    for text, (most, whom) in bound.items():
+        if most < max(len(whom), slices):
+            nodes = most if slices and most else None
+            found.append(Quota(f"{text}: {most} more may begin", tuple(whom), None, most, nodes))
+    return tuple(found)
+
+
+def _parallel(queues: Iterable[Queue]) -> Iterator[tuple[str, str, int]]:
+    """As `_limits`: how many applications a queue, and each above it, lets run."""
+    for queue in queues:
+        text = f"queue {queue.path} lets {queue.most_running} applications run at a time"
+        yield text, "", queue.most_running - queue.running
 
 
 def _limits(queue: Queue, owners: set[str], master: Amounts) -> Iterator[tuple[str, str, int]]:
     """(the limit in words, the user that it binds alone, how many may begin within it)."""
+    if queue.parent:
+        yield f"queue {queue.path} is a parent and takes no application itself", "", _NONE
     if queue.state != RUNS:
         yield f"queue {queue.path} is {queue.state} and takes no new application", "", _NONE
-    text = f"queue {queue.path} lets {queue.most_running} applications run at a time"
-    yield text, "", queue.most_running - queue.running
     share = queue.masters.get(queue.label, MastersShare())
     least = int(queue.active == 0)  # the first one begins, whatever its size
     for owner in ("", *sorted(owners)):
@@ -188,3 +204,37 @@ def _fitting(used: Amounts, most: Amounts, each: Amounts) -> int:
             left = most[what] - used.get(what, 0)
             more.append(left // size)
     return min(more)
+
+
+class Waited:
+    """Whose application masters got no container in time: the next one would wait as well, and a gang's GPUs with it.
+
+    Not all that lets them wait is told: of `user.max-parallel-apps` nobody is. What has its application is not bound by
+    it, and may grow.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], Lesson] = {}
+
+    def learn(self, queue: str, owner: str, now_s: float) -> str:
+        """`owner`: "" where the queue lets nobody's begin. What follows, for people."""
+        lesson = next_lesson(self._of.get((queue, owner)), 0, now_s)
+        self._of[queue, owner] = lesson
+        return f"{_whose(queue, owner)} begins for {pause_s(lesson.times):.0f} s"
+
+    def quotas(self, beginners: Sequence[Beginner], now_s: float) -> tuple[Quota, ...]:
+        found = list[Quota]()
+        for (queue, owner), lesson in self._of.items():
+            whom = tuple(each.job for each in beginners if _is_of(each, queue, owner))
+            if whom and now_s < lesson.until_s:
+                text = f"{_whose(queue, owner)} begins: the last one got no container"
+                found.append(Quota(text, whom, None, 0))
+        return tuple(found)
+
+
+def _is_of(beginner: Beginner, queue: str, owner: str) -> bool:
+    return beginner.queue == queue and owner in ("", beginner.owner)
+
+
+def _whose(queue: str, owner: str) -> str:
+    return f"no application of {owner} in queue {queue}" if owner else f"no application in queue {queue}"

@@ -26,8 +26,11 @@ from yarn_bridge.jobs.room import (
     ceilings,
     held_by,
     of_some,
+    of_users,
     own_queues,
     paths,
+    placed_in,
+    too_many,
 )
 from yarn_bridge.jobs.shapes import queue_of, same_queue
 from yarn_bridge.options import BY_QUEUE, Options
@@ -170,22 +173,28 @@ class QueueLimits:
             text = f"one user may hold {each} {WORDS[what]} at most in {label or 'the default'} partition"
             found[what] = Ceiling(most, f"queue {managed.path}: {text}")
 
-    def beginnings(self, beginners: Sequence[Beginner], lives: AbstractSet[str]) -> tuple[Quota, ...]:
-        """How many of these jobs may get an application. `lives`: our applications now."""
+    def beginnings(self, beginners: Sequence[Beginner], lives: AbstractSet[str], slices: int = 0) -> tuple[Quota, ...]:
+        """How many of these jobs may get an application. `lives`: our applications now; `slices`: as `quotas` has
+        them."""
         if self._queues is None:
             return ()
         self._lived = lives if self._lived is None else self._lived
         since = len(lives - self._lived) - len(self._lived - lives)
-        return quotas(self._queues, beginners, {MEMORY: self.master.memory_mib, CORES: self.master.cpus}, since)
+        master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
+        return quotas(self._queues, beginners, master, since, slices)
 
     def own_queues(
         self, jobs: Sequence[JobName], held: Sequence[Holding], beginners: Sequence[Beginner], got: Reach
     ) -> tuple[Quota, ...]:
         """What queues let hold jobs that are in other queues than ours; and those in ours, by limits that do not bind
         the others. `held`: by each job, now; `got`: where workers get to."""
-        if self._queues is None or self._options.tenants == BY_QUEUE:
+        if self._queues is None:
             return ()
         known = dict(zip(jobs, held, strict=True))
+        master = {MEMORY: self.master.memory_mib, CORES: self.master.cpus}
+        begin = {each.job for each in beginners}
+        if self._options.tenants == BY_QUEUE:
+            return tuple(quota for leaf in self.leaves() for quota in of_users(leaf, known, begin, master))
         at_home = {job: each for job, each in known.items() if self._is_ours(each.queue)}
         away = {job: each for job, each in known.items() if job not in at_home}
         if not away:
@@ -196,8 +205,8 @@ class QueueLimits:
             at_home,
             self._quotas,
             self._held,
-            {each.job for each in beginners},
-            {MEMORY: self.master.memory_mib, CORES: self.master.cpus},
+            begin,
+            master,
             got.binds,
         )
         if self._gone and at_home:
@@ -218,6 +227,13 @@ class QueueLimits:
             if label != leaf.label and not lets_in(leaf, label):
                 return f"queue {leaf.path} is not let into partition {label}, where {node} is"
         return ""
+
+    def is_parent(self, queue: str) -> bool:
+        """Whether it takes no application itself; not where nobody tells."""
+        if self._queues is not None:
+            with suppress(BadInput):
+                return self._queues.find(queue).parent
+        return False
 
     def state(self, queue: str) -> str:
         """Of this leaf queue: it takes applications while it is `RUNS`, as one does that nobody tells of."""
@@ -251,21 +267,44 @@ class QueueLimits:
         found = [f"{name} {worker[name]}, {most[name]} at most" for name in over]
         return f"a worker has more than YARN gives one container in queue {queue}: {', '.join(found)}" if found else ""
 
-    def caps(self, held: Sequence[Holding]) -> dict[str, Gpus]:
+    def too_many(
+        self, job: JobName, shape: Mapping[str, Gpus], jobs: Mapping[JobName, Holding], got: Reach
+    ) -> tuple[Gpus, str]:
+        """How many GPUs of this shape of the job's would not come, and why: by what its queue, those above it and its
+        owner may hold of each partition, which a policy knows in all alone. `jobs`: what each holds now."""
+        if self._queues is None or self._gone:
+            return 0, ""
+        there = paths(self._queues, {each.queue for each in (*self._held, *jobs.values())})
+        mine = replace(placed_in(there, jobs[job]), at=shape)
+        others = [placed_in(there, each) for name, each in jobs.items() if name != job]
+        then = [placed_in(there, each) for each in self._held]
+        now = jobs[job].at
+        more = {node for node, gpus in shape.items() if gpus > now.get(node, 0)}
+        found = [(0, "")]
+        for label, nodes in got.binds.items():
+            if more.isdisjoint(nodes):
+                continue  # nothing is asked for there, whatever was made of the limits since
+            wanted = mine.on(nodes)
+            beside = [each.on(nodes) for each in others]
+            before = [each.on(nodes) for each in then]
+            found += too_many(self._queues, label, wanted, beside, before)
+        return max(found)
+
+    def caps(self, held: Sequence[Holding], got: Reach) -> dict[str, Gpus]:
         """By tenant. `held`: now; what others use is as it was when that was asked. A user with jobs in other queues
         too has none where quotas say the same of those in ours."""
         if self._queues is None or self._gone:
             return {}
-        found = self._caps(self._queues, held)
+        found = self._caps(self._queues, held, got)
         if self._managed is not None and all((self._managed.path, what) in self._quotas for what in WORDS):
             abroad = {each.owner for each in held if each.size and not self._is_ours(each.queue)}
             found = {tenant: most for tenant, most in found.items() if tenant not in abroad}
         return found
 
-    def _caps(self, queues: Queues, held: Sequence[Holding]) -> dict[str, Gpus]:
+    def _caps(self, queues: Queues, held: Sequence[Holding], got: Reach) -> dict[str, Gpus]:
         asked = {(each.owner, each.queue) for each in self._held}
         new = tuple(each for each in held if (each.owner, each.queue) not in asked)
-        return caps(queues, (*self._held, *new), self._options, held)
+        return caps(queues, (*self._held, *new), self._options, held, got.binds or {"": ()})
 
     def kept_for_others(self) -> str:
         """Whose containers keep nodes for themselves while they wait, outside Horae's queue; "" for nobody's."""
@@ -322,6 +361,8 @@ class QueueLimits:
         self._gone = ""
         try:
             self._managed = found.find(self._options.queue)
+            if self._managed.parent and self._options.tenants != BY_QUEUE:
+                self._gone = f"queue {self._managed.path} is a parent and takes no application itself"
         except BadInput as error:
             self._gone = str(error)
         self._queues = found

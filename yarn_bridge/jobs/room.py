@@ -24,6 +24,8 @@ from yarn_bridge.options import BY_QUEUE, Options
 #: how long a GPU that a gang did not get is not offered, for the first time; twice as long each next time
 PAUSE_S = 60.0
 LONGEST_S = 1800.0
+#: and how long a tenant is offered no more than would come of what it was granted: until that is decided anew
+ANEW_S = 30.0
 WORDS = {GPUS: "GPUs", MEMORY: "MB of memory", CORES: "virtual cores"}
 _ONE = {GPUS: 1}
 
@@ -162,18 +164,29 @@ def _size(record: Record, spec: JobSpec, options: Options, least_mib: int) -> Am
     return {GPUS: 1, MEMORY: -(-size.memory_mib // each), CORES: -(-size.cpus // each)}
 
 
-def caps(queues: Queues, held: Sequence[Holding], options: Options, now: Sequence[Holding] = ()) -> dict[str, Gpus]:
+#: the partitions whose shares bind workers -> their nodes
+Partitions = Mapping[str, Collection[str]]
+_DEFAULT: Partitions = {"": ()}
+
+
+def caps(
+    queues: Queues,
+    held: Sequence[Holding],
+    options: Options,
+    now: Sequence[Holding] = (),
+    partitions: Partitions = _DEFAULT,
+) -> dict[str, Gpus]:
     """The most GPUs that each tenant may hold; those without a limit of their own are left out.
 
     A queue as tenant: the least of the maxima up to the managed queue, less what others use there, and not more than
     its users may have together. A user as tenant: the queue's limit for one user. Limits of memory and cores count as
-    so many GPUs as the tenant's largest job could have within them. `held`: when the queues were asked; `now`: jobs of
-    whose sizes are to count as well.
+    so many GPUs as the tenant's largest job could have within them. Of several partitions it may hold all the shares.
+    `held`: when the queues were asked; `now`: jobs of whose sizes are to count as well.
     """
     managed = queues.find(options.queue)
     known = (*held, *now)
     if options.tenants == BY_QUEUE:
-        limits = {leaf.path: _of_leaf(queues, managed, leaf, held, known) for leaf in managed.leaves()}
+        limits = {leaf.path: _of_leaf(queues, managed, leaf, held, known, partitions) for leaf in managed.leaves()}
     else:
         own = {each.owner for each in held if each.tenant == each.owner and each.queue == options.queue}
         limits = {one: _fitting(managed.per_user, [each for each in known if each.owner == one]) for one in sorted(own)}
@@ -181,23 +194,44 @@ def caps(queues: Queues, held: Sequence[Holding], options: Options, now: Sequenc
 
 
 def _of_leaf(
-    queues: Queues, managed: Queue, leaf: Queue, held: Sequence[Holding], known: Sequence[Holding]
+    queues: Queues,
+    managed: Queue,
+    leaf: Queue,
+    held: Sequence[Holding],
+    known: Sequence[Holding],
+    partitions: Partitions,
 ) -> list[Gpus]:
     mine = [each for each in known if each.queue == leaf.path]
     below = [each for each in queues.above(leaf.path) if len(each.path) > len(managed.path)]
-    return [most for queue in below for most in _fitting(_left(queue, held), mine)] + _of_users(leaf, mine)
+    found = _of_users(leaf, mine)
+    for queue in below:
+        left = _in_all(queue, held, partitions)
+        found += _fitting(left, mine)
+    return found
+
+
+def _in_all(queue: Queue, held: Sequence[Holding], partitions: Partitions) -> Amounts:
+    """What our jobs below it may hold in all of these; what it has no limit of in one of them has none."""
+    if len(partitions) < 2:
+        return left_of(queue, held, *partitions)
+    found = list[Amounts]()
+    for label, nodes in partitions.items():
+        there = [each.on(nodes) for each in held]
+        found.append(left_of(queue, there, label))
+    limited = [what for what in WORDS if all(what in left for left in found)]
+    return {what: sum(left[what] for left in found) for what in limited}
 
 
 def _of_users(leaf: Queue, mine: Sequence[Holding]) -> list[Gpus]:
-    """What all of its users may have together."""
-    users = {each.owner for each in mine}
+    """What all of its users may have together, whose jobs have not ended."""
+    users = {each.owner for each in mine if each.size}
     found = [_fitting(leaf.per_user, [each for each in mine if each.owner == user]) for user in users]
     return [sum(min(each) for each in found)] if found and all(found) else []
 
 
-def _left(queue: Queue, held: Sequence[Holding], label: str = "") -> Amounts:
+def left_of(queue: Queue, held: Sequence[Holding], label: str = "") -> Amounts:
     """What our jobs below it may hold, by its own limits alone, in the partition of this label."""
-    there = [each for each in held if _is_below(each, queue)]
+    there = [each for each in held if is_below(each, queue)]
     limits = queue.limits.get(label, EMPTY)
     used = queue.usage.get(label, EMPTY)
     ours = {what: sum(each.gpus * each.size.get(what, 0) for each in there) for what in limits}
@@ -208,10 +242,10 @@ def of_some(queues: Queues, name: str, held: Collection[Holding]) -> Limits:
     """Those limits of this queue, and of those above, that bind some of these jobs and not the others, and that are so
     many GPUs exactly: what goes with a GPU is the same for all whom they bind."""
     there = paths(queues, {each.queue for each in held})
-    living = [_placed(there, each) for each in held if each.size]
+    living = [placed_in(there, each) for each in held if each.size]
     found = set[tuple[str, str]]()
     for queue in queues.above(queues.find(name).path):
-        bound = [each for each in living if _is_below(each, queue)]
+        bound = [each for each in living if is_below(each, queue)]
         if len(bound) == len(living):
             continue
         for what in WORDS:
@@ -242,10 +276,10 @@ def own_queues(
     """
     names = {each.queue for each in (*held, *jobs.values())}
     whole = paths(queues, names)
-    known = [_placed(whole, each) for each in held]
-    placed = {job: _placed(whole, each) for job, each in jobs.items()}
+    known = [placed_in(whole, each) for each in held]
+    placed = {job: placed_in(whole, each) for job, each in jobs.items()}
     named = {each.queue: each for each in placed.values()}
-    ours = [queue for queue in queues.root.walk() if any(_is_below(each, queue) for each in named.values())]
+    ours = [queue for queue in queues.root.walk() if any(is_below(each, queue) for each in named.values())]
     found = list[Quota]()
     for label, nodes in sorted(partitions.items()):
         there = [each.on(nodes) for each in known]
@@ -254,7 +288,7 @@ def own_queues(
             bound = _bound(queue, placed, at_home, quotas)
             if _is_out(queue, label):
                 continue
-            for what, most in _left(queue, there, label).items():
+            for what, most in left_of(queue, there, label).items():
                 begins = not first.isdisjoint(bound[what])
                 spared = master.get(what, 0) if begins else 0
                 found += _within(_share(queue, label, what), what, most - spared, bound[what])
@@ -263,11 +297,44 @@ def own_queues(
     return tuple(found)
 
 
+def too_many(
+    queues: Queues, label: str, wanted: Holding, others: Sequence[Holding], held: Sequence[Holding]
+) -> Iterator[tuple[Gpus, str]]:
+    """(GPUs that would not come, why), by each limit in the partition of this label. `wanted`: what a job is to have
+    there; `others`: what our other jobs have; `held`: what ours had when the queues were asked."""
+    if not wanted.gpus:
+        return
+    for queue in queues.above(wanted.queue):
+        if _is_out(queue, label):
+            continue
+        beside = [each for each in others if is_below(each, queue)]
+        for what, most in left_of(queue, held, label).items():
+            yield _over(most, what, wanted, beside), _share(queue, label, what)
+        if queue.children:
+            continue
+        limits = queue.per_user
+        if queue.per_user_in:
+            limits = queue.per_user_in.get(label, EMPTY)
+        his = [each for each in beside if each.owner == wanted.owner]
+        for what, most in limits.items():
+            text = f"{wanted.owner} may hold {most} {WORDS[what]} at most in queue {queue.path}"
+            yield _over(most, what, wanted, his), f"{text}, partition {label}" if label else text
+
+
+def _over(most: int, what: str, wanted: Holding, others: Iterable[Holding]) -> Gpus:
+    each = wanted.size.get(what, 0)
+    if not each:
+        return 0
+    taken = sum(other.gpus * other.size.get(what, 0) for other in others)
+    fit = max(most - taken, 0) // each
+    return max(wanted.gpus - fit, 0)
+
+
 def _bound(
     queue: Queue, jobs: Mapping[JobName, Holding], at_home: Collection[JobName], quotas: Limits
 ) -> dict[str, dict[JobName, Holding]]:
     """By resource, the jobs that a queue's limit of it binds as a quota."""
-    whole = {job: each for job, each in jobs.items() if _is_below(each, queue)}
+    whole = {job: each for job, each in jobs.items() if is_below(each, queue)}
     away = {job: each for job, each in whole.items() if job not in at_home}
     return {what: whole if (queue.path, what) in quotas else away for what in WORDS}
 
@@ -300,13 +367,13 @@ def paths(queues: Queues, names: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _placed(there: Mapping[str, str], holding: Holding) -> Holding:
+def placed_in(there: Mapping[str, str], holding: Holding) -> Holding:
     """With the path of its queue."""
     path = there.get(holding.queue, holding.queue)
     return holding if path == holding.queue else replace(holding, queue=path)
 
 
-def _is_below(holding: Holding, queue: Queue) -> bool:
+def is_below(holding: Holding, queue: Queue) -> bool:
     return f"{holding.queue}.".startswith(f"{queue.path}.")
 
 
@@ -348,16 +415,35 @@ def _within(text: str, what: str, most: int, jobs: Mapping[JobName, Holding]) ->
         yield Quota(f"{text}{whose}", tuple(bound), gpus)
 
 
+def of_users(
+    leaf: Queue, jobs: Mapping[JobName, Holding], begin: AbstractSet[JobName], master: Amounts
+) -> tuple[Quota, ...]:
+    """What each user may hold of a leaf queue that several share, in all partitions: as a tenant of its own it has a
+    cap of what all of them may."""
+    living = {job: each for job, each in jobs.items() if each.queue == leaf.path and each.size}
+    if len({each.owner for each in living.values()}) < 2:
+        return ()
+    return tuple(_users(replace(leaf, per_user_in=EMPTY), "", living, begin, master))
+
+
 def largest(held: Sequence[Holding]) -> Amounts:
     """What goes with a GPU of whichever job wants most of each."""
-    sizes = [each.size for each in held]
-    return {what: max(size.get(what, 0) for size in sizes) for what in {what for size in sizes for what in size}}
+    found: dict[str, int] = {}
+    for each in held:
+        for what, most in each.size.items():
+            found[what] = max(found.get(what, 0), most)
+    return found
 
 
 def _fitting(amounts: Amounts, held: Sequence[Holding]) -> list[Gpus]:
     """By each of these limits, how many GPUs of the largest of these jobs."""
     size = {**_ONE, **largest(held)}
-    return [max(amount, 0) // size[what] for what, amount in amounts.items() if size.get(what)]
+    found = list[Gpus]()
+    for what, most in amounts.items():
+        if size.get(what):
+            fit = max(most, 0) // size[what]
+            found.append(fit)
+    return found
 
 
 def limited(
@@ -433,7 +519,10 @@ def shut(nodes: Sequence[Node], held: Mapping[str, Held], out: Collection[str]) 
 
 def without(node: Node, gpus: Gpus, held: Mapping[str, Held]) -> Node:
     """With so many free GPUs fewer; what we hold stays ours."""
-    return replace(node, foreign=node.foreign + min(gpus, free_gpus(node, held))) if gpus else node
+    if not gpus:
+        return node
+    taken = min(gpus, free_gpus(node, held))
+    return replace(node, foreign=node.foreign + taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,14 +551,22 @@ class Lessons:
         for name, gpus in sorted(missing.items()):
             if gpus <= 0:
                 continue
-            self._of[name] = lesson = replace(_next(self._of.get(name), gpus, now_s), left=left.get(name))
-            told.append(f"{gpus} on {name} for {_pause(lesson.times):.0f} s")
+            self._of[name] = lesson = replace(next_lesson(self._of.get(name), gpus, now_s), left=left.get(name))
+            told.append(f"{gpus} on {name} for {pause_s(lesson.times):.0f} s")
         return f"not offered again: {', '.join(told)}" if told else ""
 
     def learn_cap(self, tenant: str, gpus: Gpus, now_s: float) -> str:
         """It was the queue that gave no more than `gpus` to this tenant in all, wherever they are."""
-        self._caps[tenant] = lesson = _next(self._caps.get(tenant), gpus, now_s)
-        return f"{tenant} is offered {gpus} GPUs in all for {_pause(lesson.times):.0f} s"
+        self._caps[tenant] = lesson = next_lesson(self._caps.get(tenant), gpus, now_s)
+        return f"{tenant} is offered {gpus} GPUs in all for {pause_s(lesson.times):.0f} s"
+
+    def hold_to(self, tenant: str, gpus: Gpus, now_s: float) -> str:
+        """A grant was refused that its queue would not have let come: no gang came short, and it is not for longer each
+        time. A lesson that stands is kept."""
+        known = self._caps.get(tenant)
+        if known is None or now_s >= known.until_s or gpus < known.gpus:
+            self._caps[tenant] = Lesson(gpus, now_s + ANEW_S, 1)
+        return f"{tenant} is offered {gpus} GPUs in all for {ANEW_S:.0f} s"
 
     def caps(self, now_s: float) -> dict[str, Gpus]:
         return {tenant: each.gpus for tenant, each in self._caps.items() if now_s < each.until_s}
@@ -479,11 +576,13 @@ class Lessons:
         return tuple(_heeded(each, live[each.name], held) if each.name in live else each for each in nodes)
 
     def notes(self, now_s: float) -> list[str]:
-        return [
-            f"{each.gpus} free GPUs of {name} are not offered for {each.until_s - now_s:.0f} s: a gang did not get them"
-            for name, each in sorted(self._of.items())
-            if now_s < each.until_s
-        ]
+        told = []
+        for name, each in sorted(self._of.items()):
+            left_s = each.until_s - now_s
+            if left_s > 0:
+                what = f"{each.gpus} free GPUs of {name} are not offered for {left_s:.0f} s"
+                told.append(f"{what}: a gang did not get them")
+        return told
 
 
 def _heeded(node: Node, lesson: Lesson, held: Mapping[str, Held]) -> Node:
@@ -501,11 +600,12 @@ def no_more_than(workers: int, size: Held) -> Held:
     return Held(0, (workers + 1) * size.cpus - 1, (workers + 1) * size.memory_mib - 1)
 
 
-def _next(before: Lesson | None, gpus: Gpus, now_s: float) -> Lesson:
-    again = before is not None and now_s < before.until_s + 2 * _pause(before.times)
+def next_lesson(before: Lesson | None, gpus: Gpus, now_s: float) -> Lesson:
+    """The one that follows `before`: longer, where that was not long ago."""
+    again = before is not None and now_s < before.until_s + 2 * pause_s(before.times)
     times = before.times + 1 if again and before is not None else 1
-    return Lesson(gpus, now_s + _pause(times), times)
+    return Lesson(gpus, now_s + pause_s(times), times)
 
 
-def _pause(times: int) -> float:
+def pause_s(times: int) -> float:
     return backoff_s(times - 1, PAUSE_S, LONGEST_S)

@@ -125,7 +125,7 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         return _clear(record, facts, JobState.STOPPED, "asked to stop before its gang stood", epoch=record.granted)
     late = bool(record.each) and _has_had_its_time(record, facts, gang_s)
     if not facts.service_read:
-        return _give_back(record, facts, facts.unreadable) if late and facts.unreadable else Step(record)
+        return _never_asked(record, facts, facts.unreadable) if late and facts.unreadable else Step(record)
     service = facts.service
     if facts.last_words and (service is None or service.ended):
         # Made again at once it would fail again: the arbiter waits longer each time with a job that is lost.
@@ -138,7 +138,7 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
     if service is None or service.ended or useless or not _has(service, record.components):
         if late:
             why = f": {facts.hindered}" if facts.hindered else ""
-            return _give_back(record, facts, f"its service does not run{why}")
+            return _never_asked(record, facts, f"its service does not run{why}")
         return Step(record, (_MAKE,))
     wanted = shapes.counts(record, dict(record.allocation))
     actions: tuple[Action, ...] = ()
@@ -166,8 +166,9 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         given = _given(facts, not actions and record.size in (len(living), counted))
         if given and facts.now_s - record.since_s <= _SLOW_STARTS * gang_s:
             return Step(record)
-        unasked = f": {facts.hindered}" if actions and facts.hindered else ""
-        came = f"{len(standing)} of its {record.size} workers came within {_within(record, facts, gang_s)}{unasked}"
+        came = f"{len(standing)} of its {record.size} workers came within {_within(record, facts, gang_s)}"
+        if actions and facts.hindered:
+            return _never_asked(record, facts, f"{came}: {facts.hindered}")
         more = f", {_SLOW_STARTS:g} times that passed, and YARN had given {given}" if given else ""
         return _give_back(record, facts, came + more)
     return Step(record, actions)
@@ -373,6 +374,13 @@ def _give_back(record: Record, facts: Facts, why: str) -> Step:
     text = f"{why}; what came was given back"
     blocked = (BlockKind.GANG.value, text)
     return _clear(record, facts, record.outcome, record.native, blocked=blocked, anew=record.runtime == SERVICES)
+
+
+def _never_asked(record: Record, facts: Facts, why: str) -> Step:
+    """YARN was not asked for the gang, whatever its nodes had: its own service is in the way, or its owner, who can
+    make it so at each try. So no GPU is left alone for it, and it is tried again later each time, as what was lost."""
+    text = f"{why}; what came was given back"
+    return _clear(record, facts, JobState.LOST, text, anew=record.runtime == SERVICES)
 
 
 def _cleared(record: Record, facts: Facts) -> Record:

@@ -64,6 +64,7 @@ class Probes:
     services: bool  #: the Services API is on, or it does not matter
     services_pin: bool  #: this release's services may ask for node attributes
     handler: str  #: who handles placement by constraints; "": not known
+    by_attributes: bool = True  #: the scheduler heeds attributes of nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ def probe(manager: ResourceManager, conf: Settings, options: Options) -> Probes:
         services=not asked or Services(manager.http, manager.quirks()).api_version() is not None,
         services_pin=manager.quirks().pin_by_attribute,
         handler="" if conf.why else conf.get(HANDLER, OFF),
+        by_attributes=manager.places_by_attributes(),
     )
 
 
@@ -112,7 +114,7 @@ def choose(options: Options, probes: Probes, named: bool, losers: Sequence[str] 
     if harm := harmful(probes, losers):
         found = choose(options, replace(probes, handler=OFF), named)
         return replace(found, why=f"{found.why}; not on named nodes: {harm}", harm=harm) if named else found
-    constrained = named and probes.handler != OFF
+    constrained = named and probes.handler != OFF and probes.by_attributes
     by_service = constrained and probes.services_pin
     services, slices = SERVICES, SLICES
     if options.runtime != AUTO:
@@ -130,6 +132,7 @@ def choose(options: Options, probes: Probes, named: bool, losers: Sequence[str] 
             slices, True, f"services of Hadoop {probes.release} cannot ask for named nodes, a distributed shell can"
         )
     lacks = "no node attributes" if not named else "no placement by constraints"
+    lacks = lacks if probes.by_attributes else "a fair scheduler, which knows no attributes of nodes"
     return Choice(services, False, f"the Services API is on; with {lacks}, neither way reaches named nodes")
 
 

@@ -208,7 +208,12 @@ def _placement(manager: ResourceManager, conf: Settings, options: Options, choic
     handler = conf.get(HANDLER)
     mend = remedy("yarn-site.xml of the ResourceManager", {HANDLER: "scheduler"})
     tries = conf.number(TRIES, 3)
-    if choice.runtime == SERVICES and not manager.quirks().pin_by_attribute:
+    if not manager.places_by_attributes():
+        yield warn(
+            "named nodes", "the fair scheduler knows no attributes of nodes: Horae decides how many GPUs, YARN where",
+            "the capacity scheduler, Hadoop's default, where nodes matter",
+        )  # fmt: skip
+    elif choice.runtime == SERVICES and not manager.quirks().pin_by_attribute:
         yield warn(
             "named nodes", "this release's services cannot go to named nodes: Horae decides how many GPUs, YARN where",
             "Hadoop 3.4.0 or newer, or `runtime: slices` where the nodes tell their names",
@@ -272,7 +277,7 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options, probes: P
     info = manager.scheduler()
     tree = queues(info)
     queue = tree.find(options.queue)
-    if queue.children and options.tenants != BY_QUEUE:
+    if queue.parent and options.tenants != BY_QUEUE:
         yield fail("queue", f"{queue.path} is a parent", f"one of {', '.join(each.path for each in queue.leaves())}")
         return
     yield from _tenants(tree, queue, options)

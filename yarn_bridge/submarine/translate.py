@@ -231,9 +231,8 @@ class _Job:
         count = self.wanted.whole(f"num_{name}" if name == "ps" else f"num_{name}s", 0)
         asked = [self.wanted.get(f"{name}_{each}") for each in ("resources", "launch_cmd", "docker_image")]
         if count == 0:
-            said = self.wanted.has(f"num_{name}" if name == "ps" else f"num_{name}s")
             for stray in (item for item in asked if item is not None):
-                if self.strict or not said:
+                if self.strict:
                     raise stray.bad(f"there is no {name} to use it", "take it out, or say how many there are")
                 self.notes[stray.option.name] = f"no effect: there is no {name}"
             return None

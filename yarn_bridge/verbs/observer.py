@@ -21,7 +21,7 @@ from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
 from yarn_bridge.jobs.grants import check_grant
 from yarn_bridge.jobs.kept import Unreadable
-from yarn_bridge.jobs.masters import Beginner, MasterRoom
+from yarn_bridge.jobs.masters import Beginner, MasterRoom, Waited
 from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import lost_nodes, observed, one_a_host
@@ -30,7 +30,7 @@ from yarn_bridge.jobs.room import Held, Lessons, held_by, holdings, standing, wo
 from yarn_bridge.jobs.shapes import HOST_ATTRIBUTE, queue_of, same_queue
 from yarn_bridge.jobs.state_machine import Facts, Step, checkpoint_trouble
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
-from yarn_bridge.options import SERVICES, Options
+from yarn_bridge.options import SERVICES, SLICES, Options
 from yarn_bridge.runtimes.chooser import Choice
 from yarn_bridge.verbs.executor import JobExecutor
 from yarn_bridge.verbs.needs import Around, Needs
@@ -47,6 +47,8 @@ _TELLS_S = 3.0
 _NODES_S = 2.0
 #: what lives of ours; the arbiter looks seldomer than that while all that it asked for is under way
 _APPS_S = 0.5
+#: a grant that a queue's share does not allow is decided anew meanwhile
+_AGAIN_S = 5.0
 #: why an application is in another queue than it was asked for in
 _PUT_THERE = (
     ": the scheduler's placement rules (queue-mappings) or somebody put it there, and the limits there are not counted"
@@ -115,6 +117,7 @@ class Observer:
         self.lessons = Lessons()
         self.limits = QueueLimits(options, manager)
         self.masters = MasterRoom()
+        self.waited = Waited()
         self.offers = Offers(options, self.limits, self.lessons, self.masters, clock)
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that are no jobs of ours: (stamp, why)
         self._unread: dict[JobId, Unreadable] = {}  #: jobs of ours of which what we keep cannot be read
@@ -125,6 +128,7 @@ class Observer:
         self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._lost: frozenset[str] = frozenset()
+        self._got = Reach()  #: where workers get to
         self.needs = Needs(options, manager, files, executor, self.limits, clock)
         self._blind, self._back_s = (
             False,
@@ -175,10 +179,13 @@ class Observer:
         self.limits.look(told, known, self.least_mib, labels, self._clock())
         stands = standing([each.record for each in mine], here)
         ours = Ours(told, held, came, stands, self._unsettled(mine), self._begins())
-        got = self._reach(reports)
+        self._got = got = self._reach(reports)
         names = [each.record.job for each in mine]
         beginners = self._beginners(mine)
-        begin = self.limits.beginnings(beginners, self._told[1])
+        begin = (
+            *self.limits.beginnings(beginners, self._told[1], self._slices()),
+            *self.waited.quotas(beginners, self._clock()),
+        )
         self.limits.divide(names, told, beginners, begin, got)
         offer = self.offers.of(reports, self._known_gpus, ours, got)
         self.nodes = offer.nodes
@@ -192,7 +199,7 @@ class Observer:
             due=tuple(due),
             tenants=self.limits.tenants(),
             quotas=(*begin, *own),
-            caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
+            caps=_least(self.limits.caps(told, got), self.lessons.caps(self._clock())),
             unread=tuple(odd.text for odd in self._unread.values()),
         )
 
@@ -213,6 +220,11 @@ class Observer:
             for each in mine
             if _needs_master(each.record, self.lives(each))
         ]
+
+    def _slices(self) -> int:
+        """The most applications that one job can have beside each other; 0: it has one."""
+        choice = self.choice()
+        return len(self._known_gpus) if choice.runtime == SLICES and choice.pinned else 0
 
     def _observed(self, seen: Seen) -> ObservedJob:
         trouble = checkpoint_trouble(seen.record, seen.acks)
@@ -291,6 +303,25 @@ class Observer:
             self.look()
         check_grant(allocation, held, self.nodes, self._held())
 
+    def check_shares(self, seen: Seen, allocation: Allocation) -> None:
+        """Raises TryLater where its queue or its owner may not hold so much of a partition: of that a policy knows the
+        sum of all alone, and is told at once what would come, before anybody's GPUs stand for it."""
+        if not self.choice().pinned:
+            return
+        live = [each for each in self.jobs.values() if not each.record.released]
+        told = holdings([(each.record, each.spec) for each in live], self._options, self.least_mib)
+        jobs = {each.record.job: holding for each, holding in zip(live, told, strict=True)}
+        job = seen.record.job
+        gpus, why = self.limits.too_many(job, allocation, jobs, self._got)
+        if gpus:
+            tenant = seen.spec.tenant or seen.record.owner
+            held = sum(each.gpus for each in told if each.tenant == tenant)
+            held -= jobs[job].gpus
+            whole = sum(allocation.values())
+            lesson = self.lessons.hold_to(tenant, held + whole - gpus, self._clock())
+            self.limits.forget()
+            raise TryLater(f"{job}: {gpus} of its {whole} GPUs would not come: {why}; {lesson}", retry_after_s=_AGAIN_S)
+
     def lives(self, seen: Seen) -> bool:
         """Whether it had an application when all were listed last."""
         return seen.application in self._told[1]
@@ -306,6 +337,10 @@ class Observer:
     def worker_of(self, spec: JobSpec) -> Held:
         """What YARN gives one worker of this job."""
         return worker_of(spec, self._options, self.least_mib)
+
+    def queue(self, spec: JobSpec) -> str:
+        """The leaf queue of this job's applications."""
+        return queue_of(spec, self._options)
 
     def _held(self) -> dict[str, int]:
         taken: dict[str, int] = {}

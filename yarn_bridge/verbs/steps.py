@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from horae.port import BlockKind, FixConfiguration, JobId, JobState, Never, PortError, TryLater
+from horae.port import FixConfiguration, JobId, JobState, Never, PortError, TryLater
 from horae.spec import JobSpec
 from policy.model import Allocation
 from yarn_bridge.clients.errors import Gone, Powerless
@@ -37,6 +37,10 @@ from yarn_bridge.verbs.observer import Next, Observer
 from yarn_bridge.verbs.silence import Silence
 
 T = TypeVar("T")
+#: what YARN says of an application that a queue lets wait, whoever's it is
+_QUEUES = "Queue's AM resource limit"
+#: it says nothing where there may be no more applications at a time
+_SILENT = "nothing, as where `max-parallel-apps` of its user or of a queue is reached"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +140,8 @@ class Steps:
         return refused | worse
 
     def _taken_back(self, grant: Asked, error: PortError) -> None:
-        blocked = (BlockKind.OTHER.value, error.text)
-        self.put(grant.seen, replace(grant.before, since_s=self._clock(), blocked=blocked))
+        # Not as an obstacle: the arbiter would leave the granted GPUs alone, for all, which are not in its way.
+        self.put(grant.seen, replace(grant.before, since_s=self._clock(), native=error.text))
 
     def _under(self, seen: Seen, runtime: str) -> Record:
         """The record under this runtime; what the job keeps under another one is given back first."""
@@ -296,14 +300,20 @@ class Steps:
         if facts.app is not None and facts.app.state != "RUNNING":
             if facts.app.am_node:
                 return after  # it has its container, and was slow to begin
-            said = facts.app.diagnostics[:LONGEST] or "nothing"
+            said = facts.app.diagnostics[:LONGEST] or _SILENT
             kept = self._observer.limits.kept_for_others()
             told = [f"its application master has no container, and YARN says: {said}", *([kept] if kept else [])]
-            lesson = "; ".join([*told, self._cap(seen, missing)])
+            lesson = "; ".join([*told, self._no_other_begins(seen, said)])
             return replace(after, blocked=(kind, f"{text}; {lesson}"))
         if began_late(before, facts, self._gang_s):
             return after
         return replace(after, blocked=(kind, "; ".join([text, *self._lesson(seen, missing, came)])))
+
+    def _no_other_begins(self, seen: Seen, said: str) -> str:
+        """It was nobody's fault who runs: no other application of its owner's is begun for a while, or of anybody's
+        where it was the queue."""
+        owner = "" if _QUEUES in said else seen.record.owner
+        return self._observer.waited.learn(self._observer.queue(seen.spec), owner, self._clock())
 
     def _cap(self, seen: Seen, missing: dict[str, int]) -> str:
         """It was no node's fault: the tenant is not offered more than it has for a while."""

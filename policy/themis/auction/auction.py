@@ -23,10 +23,11 @@ line 8, prints the fraction upside down. A solve without i is skipped where it c
 or everybody else has its best row already.
 
 Every solve is first tried as a knapsack (`policy.themis.auction.knapsack`), whose optimum is the program's whenever
-its rows
-go onto named nodes; all solves share two tables. Where they do not go, the program is built from the rows that an
-answer better than a known one can contain. Only the winners of small programs are always the program's own, because
-its ties are settled.
+its rows go onto named nodes; all solves share two tables. Where they do not go, and where its two counts do not tell
+the GPU types of many bidders apart, the prices of a linear program (`policy.themis.auction.prices`) say which rows an
+optimum can contain, and an integer program is made from those. Of more than `MANY` bidders a payment that the knapsack
+does not answer is by those prices, not solved for. Only the winners of small programs are always the program's own,
+because its ties are settled.
 
 The factor D of the cap (see `policy.themis.auction.valuation`) is set here, in logarithms.
 """
@@ -35,26 +36,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import exp, log
+from dataclasses import dataclass, field
+from math import exp, expm1, log
 
 from policy.model import EMPTY, Seconds, Termination
 from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend, Constraint, Program, Result, Variable
 from policy.themis.auction.bidders import Cap, apart, contenders, kind
 from policy.themis.auction.capacity import Parts, add_capacity
-from policy.themis.auction.knapsack import Choice, Knapsack, settled
+from policy.themis.auction.knapsack import Knapsack, settled
+from policy.themis.auction.prices import Choice, Prices
 from policy.themis.auction.realise import Order, Undecided, Wins, goes_simply, realise
-from policy.themis.auction.rows import Bid, Demand, PerGpu, Row, met_by
+from policy.themis.auction.rows import Bid, Demand, PerGpu, Row
 from policy.themis.offer import NodeClass, Offer
 
 #: Programs of up to this many rows settle ties between unlike bids in the tie order, by one more solve.
 SETTLED = 400
-#: With more bidders than this an answer whose sum of log(1/rho) is within `CLOSE` of a bound is taken, and said to be.
+#: With more bidders than this an answer whose sum of log(1/rho) is within `CLOSE` of a bound is taken, payments that
+#: the knapsack does not answer are by prices, and it is said how far they may be off.
 MANY, CLOSE = 100, 0.05
+#: Rows that lose no more than this at the prices are looked at first, in log(1/rho); so many rows at most.
+NEAR, COLUMNS = 0.05, 3000
+#: By so much more, where all that a better answer can contain are looked at: what is a solver's noise is in them.
+NOISE = 1e-6
+#: Of a payment that may be so many times too large, or too small, nothing is said to be proven.
+NOTHING_SAID = 10.0
 #: After so many choices that do not go onto nodes in the simple order the program is asked to place them at once.
 MISSES = 20
-#: How far below the knapsack's an optimum is looked for first, in log(1/rho).
-BELOW = 0.006
 
 Value = Callable[[Variable], float]
 #: Rows by app, gap, how the solve ended.
@@ -114,6 +121,10 @@ def auction(
     )
 
 
+def _relative(logarithm: float) -> float:
+    return expm1(min(logarithm, 100.0))
+
+
 def _proven(worth: float, short: float) -> tuple[float, Termination]:
     """The relative gap of an answer that another may beat by `short`, and how it ended."""
     if short <= 1e-9:
@@ -140,23 +151,23 @@ class _Market:
     undecided: bool = False  #: of a choice that was cut off it is not proven that it does not go
     least: float | None = None  #: settling a tie: the optimum, which must stay
     knapsack: Knapsack | None = None
-    below: float = field(default_factory=lambda: BELOW)
+    made: Prices | None = None  #: once they were asked for
+    near: float = field(default_factory=lambda: NEAR)
     misses: int = 0  #: choices that the simple order did not place
     began_s: Seconds = field(default_factory=time.perf_counter)
     spent: Seconds = 0.0
     solves: int = 0
     late: bool = False
-    raises: list[tuple[float, Bid, Row]] | None = None  #: other rows of the winners' and others' tables, best first
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> Outcome:
-        if Knapsack.fits(self.bids, self.classes):
+        if (len(self.bids) <= MANY or self._two_types()) and Knapsack.fits(self.bids, self.classes):
             started = time.perf_counter()
             self.knapsack = Knapsack(self.bids, self.gain, self.classes)
             self.spent += time.perf_counter() - started
         best = {b.app: self.gain(b, b.rows[0]) for b in self.bids}
         small = sum(len(b.rows) for b in self.bids) <= SETTLED
-        chosen, result_gap, termination = self._solve(None) if small else self._best(None, {})
+        chosen, result_gap, termination = self._best(None, {})
         contested = self._value(chosen) < sum(best.values()) - 1e-12
         if contested and termination is Termination.OPTIMAL and small:
             chosen = self._settled(chosen)
@@ -164,22 +175,7 @@ class _Market:
         if not self._goes(chosen):  # a limit ended the program that would have placed the rows now exchanged
             chosen, result_gap, termination = self._fitting(chosen), None, Termination.FEASIBLE
         value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
-        fraction, weight = {}, {b.app: b.weight for b in self.bids}
-        unproven: dict[str, float] = {}  #: by how much c may be too large, relative
-        for app in chosen:
-            others = sum(v for a, v in value.items() if a != app)
-            if others >= sum(v for a, v in best.items() if a != app) - 1e-12:
-                fraction[app] = 1.0
-                continue
-            rows, gap, how = self._best(app, chosen)
-            without = self._value(rows)
-            if how is not Termination.OPTIMAL:
-                unproven[app] = exp((gap or 0.0) * without / weight[app]) - 1.0
-            fraction[app] = min(exp((others - max(without, others)) / weight[app]), 1.0)
-        if unproven:
-            first, worst = ", ".join(list(unproven)[:3]), max(unproven.values())
-            much = f"too large by at most {worst:.2g} of it"
-            self.notes.append(f"c of {len(unproven)} winners ({first} first) is from an incumbent: {much}")
+        fraction = self._fractions(chosen, value, best)
         wins = realise(self._orders(chosen), self.classes, self.offered) or {}
         return Outcome(
             chosen,
@@ -194,6 +190,60 @@ class _Market:
             tuple(self.notes),
             self.late,
         )
+
+    def _fractions(
+        self,
+        chosen: Mapping[str, Row],
+        value: Mapping[str, float],
+        best: Mapping[str, float],
+    ) -> dict[str, float]:
+        """c of every winner; of what is not proven a note says how far it may be off."""
+        fraction, weight = {}, {b.app: b.weight for b in self.bids}
+        off: dict[str, tuple[float, float]] = {}  #: by how much c may be too large, and too small, relative
+        for app in chosen:
+            others = sum(v for a, v in value.items() if a != app)
+            if others >= sum(v for a, v in best.items() if a != app) - 1e-12:
+                fraction[app] = 1.0
+                continue
+            least, without, most = self._without(app, chosen)
+            without = max(without, others)
+            if most > max(least, others):
+                above, below = max(most - without, 0.0), without - max(least, others)
+                off[app] = _relative(above / weight[app]), _relative(below / weight[app])
+            fraction[app] = min(exp((others - without) / weight[app]), 1.0)
+        if off:
+            large = max(above for above, _ in off.values())
+            small = max(below for _, below in off.values())
+            first = ", ".join(list(off)[:3])
+            much = f"too large by at most {large:.2g} of it, too small by at most {small:.2g}"
+            if max(large, small) > NOTHING_SAID:
+                much = "a limit came before anything was proven of them"
+            self.notes.append(f"c of {len(off)} winners ({first} first) is not exact: {much}")
+        return fraction
+
+    def _without(self, app: str, chosen: Mapping[str, Row]) -> tuple[float, float, float]:
+        """What the others' optimum without one bidder is worth: at least, as c is worked out from it, and at most.
+
+        Of many bidders it is not solved for, nor where a limit came first: GPUs that one leaves are worth their prices
+        to the others, as nearly as all that is won is near the bound.
+        """
+        many = len(self.bids) > MANY
+        answer: Answer | None = None
+        if not many:
+            answer = self._best(app, chosen)
+        elif self.knapsack is not None and self._left():
+            answer = self._simply(self.knapsack, app)
+        others = {a: r for a, r in chosen.items() if a != app}
+        rows, gap, how = answer or (others, None, Termination.FEASIBLE)
+        least = self._value(rows)
+        if how is Termination.OPTIMAL or (many and gap is not None):
+            return least, least, least * (1 + (gap or 0.0))
+        most = max(self.prices.most(app), least)
+        return least, min(max(self._value(chosen) - self.prices.surplus(app), least), most), most
+
+    def _two_types(self) -> bool:
+        """Whether the knapsack's two counts of GPUs tell all types apart: else its bound is of no use to many."""
+        return len({c.gpu_type for c in self.classes}) <= 2
 
     def _left(self) -> Seconds:
         """Of the time limit; what is done between the programs counts too."""
@@ -262,102 +312,124 @@ class _Market:
     def _best(self, without: str | None, known: Mapping[str, Row]) -> Answer:
         """The optimum without one bidder (None: with all). `known`: an answer to begin from.
 
-        The knapsack's, where its rows go onto nodes. Else the program's, over the rows that an answer worth at most
-        `below` less than the knapsack's can contain; an optimum of that which is worth as much is one of all rows.
+        The knapsack's, where its rows go onto nodes; else that by prices, where it does; else the program's, over the
+        rows that an optimum can contain.
         """
-        best = sum(self.gain(b, b.rows[0]) for b in self.bids)
         if without is not None and not self._left():
             self.late = True
-            return self._known(NOTHING, without, known, best if self.knapsack is None else self.knapsack.most(without))
-        if self.knapsack is None:
-            return self._known(self._solve(without, known), without, known, best)
-        answer, choice, short = self._simply(self.knapsack, without)
-        if answer is not None:
-            return answer
-        if not choice:  # the tables are windows, and hold none
-            return self._known(self._solve(without, known), without, known, best)
-        bound = short + sum(option.gain for option in choice.values())
-        if len(self.bids) > MANY:
-            answer = self._known(NOTHING, without, known, bound)
-            if bound - self._value(answer[0]) > CLOSE:
-                bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
-                answer = self._known(self._core(bids), without, known, bound)
-            worth = self._value(answer[0])
-            if bound - worth <= CLOSE:
-                return answer[0], *_proven(worth, bound - worth)
-        if short > 0:
-            return self._known(self._solve(without, known), without, known, bound)
-        return self._narrowed(self.knapsack, without, known, bound)
+            return self._known(NOTHING, without, known, self.prices.most(without))
+        simple = None if self.knapsack is None else self._simply(self.knapsack, without)
+        if simple is not None:
+            return simple
+        found = self._by_prices(without)
+        if found[2] is Termination.OPTIMAL or (len(self.bids) > MANY and found[0]):
+            return found
+        other = self._narrowed(without, known)
+        better = other[2] is Termination.OPTIMAL or self._value(other[0]) > self._value(found[0])
+        return other if better else found
 
-    def _simply(self, knapsack: Knapsack, without: str | None) -> tuple[Answer | None, Choice, float]:
-        """The knapsack's best choice, as an answer where its rows go in the simple order, and by how much another may
-        beat it."""
-        started, short = time.perf_counter(), 0.0
-        first: Choice = EMPTY
+    @property
+    def prices(self) -> Prices:
+        if self.made is None:
+            started = time.perf_counter()
+            self.made = Prices(
+                self.bids,
+                self.gain,
+                self.classes,
+                self.caps,
+                self.seed,
+            )
+            self.spent += time.perf_counter() - started
+        return self.made
+
+    def _by_prices(self, without: str | None) -> Answer:
+        """The best choice of rows that lose little at the prices, and by how much any may beat it: optimal where they
+        are all that a better one can contain."""
+        prices, found = self.prices, NOTHING
+        most = prices.most(without)
+        while prices.count(without, self.near) <= COLUMNS or (without is None and not found[0]):
+            choice = self._chosen_of(without)
+            goes = choice is not None and self._goes(choice.rows)
+            if choice is not None and goes and not choice.clock:
+                rows, short = dict(choice.rows), choice.short
+            elif without is None:
+                rows = self._in_turn(choice)
+                if len(self.bids) > MANY and not goes:
+                    rows = max(self._core(prices.within(None, self.near))[0], rows, key=self._value)
+                short = max(most - self._value(rows), 0.0)
+            else:
+                break
+            worth = self._value(rows)
+            if not found[0] or worth >= self._value(found[0]):
+                found = rows, *_proven(worth, short)
+            if short <= 0 or most - worth <= self.near or not self._left():
+                break
+            self.near = most - worth + NOISE
+        return found
+
+    def _in_turn(self, choice: Choice | None) -> dict[str, Row]:
+        """What goes in the simple order of the rows chosen, the largest gains first, then of others' smallest rows."""
+        wanted = EMPTY if choice is None else choice.rows
+        first = [(b, wanted[b.app]) for b in self.bids if b.app in wanted]
+        first.sort(key=lambda each: -self.gain(*each))
+        out: dict[str, Row] = {}
+        for bid, row in (*first, *((b, b.rows[-1]) for b in self.bids)):
+            more = {**out, bid.app: row}
+            fits = bid.app not in out and self._within_caps(more)
+            if fits and goes_simply(self._orders(more), self.classes, self.offered):
+                out = more
+        return out
+
+    def _chosen_of(self, without: str | None) -> Choice | None:
+        """The best choice of the rows that lose no more than `near`."""
+        started = time.perf_counter()
+        choice = self.prices.best(without, self.near, max(self._left(), 0.05))
+        self.spent += time.perf_counter() - started
+        self.late |= choice is None or choice.clock
+        self.solves += 1
+        return choice
+
+    def _simply(self, knapsack: Knapsack, without: str | None) -> Answer | None:
+        """The knapsack's best choice, where none beats it (of many bidders: by much) and its rows go in the simple
+        order."""
+        started = time.perf_counter()
         for choice, short in knapsack.best(without):
-            first = first or choice
             if self.misses >= MISSES:
                 break
             rows = settled(choice, self.classes)
-            close = short <= 0 or len(self.bids) > MANY
+            close = short <= (CLOSE if len(self.bids) > MANY else 0.0)
             if close and self._within_caps(rows) and goes_simply(self._orders(rows), self.classes, self.offered):
                 self.spent += time.perf_counter() - started
                 self.solves += 1
-                return (rows, *_proven(self._value(rows), short)), choice, short
+                return rows, *_proven(self._value(rows), short)
             self.misses += 1
-        return None, first, short
+        return None
 
-    def _narrowed(self, knapsack: Knapsack, without: str | None, known: Mapping[str, Row], bound: float) -> Answer:
-        """The program's optimum over the rows that a choice worth little less than `bound` can contain."""
-        below = self.below
-        found: Answer | None = None
+    def _narrowed(self, without: str | None, known: Mapping[str, Row]) -> Answer:
+        """The program's optimum, from the rows that lose so little that it can contain them."""
+        most, near = self.prices.most(without), self.near
         while True:
-            bids = knapsack.within(without, bound - below - 1e-9)
+            bids = self.prices.within(without, near)
             if 2 * sum(len(b.rows) for b in bids) > sum(len(b.rows) for b in self.bids):
-                return self._known(self._solve(without, known), without, known, bound)
+                return self._known(self._solve(without, known), without, known, most)
             answer = self._core(bids)
-            gap = bound - self._value(answer[0])
-            if found is None or self._value(answer[0]) >= self._value(found[0]):
-                found = answer
+            short = most - self._value(answer[0])
             if answer[2] is not Termination.OPTIMAL:
-                return self._known((*found[:2], answer[2]), without, known, bound)
-            if gap <= below:
-                self.below = max(BELOW, 1.05 * gap)  # the next solve is much alike
+                return self._known(answer, without, known, most)
+            if short <= near:
                 return answer
-            below = min(gap, 4 * below)
+            near = short + NOISE
 
     def _known(self, answer: Answer, without: str | None, known: Mapping[str, Row], bound: float) -> Answer:
         """Of a program that a limit ended: its best answer or the known one. None is worth more than `bound`."""
         if answer[2] is Termination.OPTIMAL:
             return answer
         rows = answer[0]
-        others = self._instead(without, known)
+        others = {a: r for a, r in known.items() if a != without}
         if self._value(others) > self._value(rows):
             rows = others
         worth = self._value(rows)
         return rows, *_proven(worth, bound - worth)
-
-    def _instead(self, without: str | None, known: Mapping[str, Row]) -> dict[str, Row]:
-        """The known answer with another bidder in the place of one: the one that gains most by it."""
-        others = {a: r for a, r in known.items() if a != without}
-        if without is None or without not in known:
-            return others
-        won, need = known[without], {b.app: b.need for b in self.bids}[without]
-        if self.raises is None:
-            self.raises = self._raises(known)
-        for _, bid, row in self.raises:
-            if bid.app != without and bid.need == need and met_by(row, won):
-                better = {**others, bid.app: row}
-                return better if self._within_caps(better) else others
-        return others
-
-    def _raises(self, known: Mapping[str, Row]) -> list[tuple[float, Bid, Row]]:
-        """Rows that are worth more to their bidders than what they have in the known answer, the largest gain first."""
-        found = []
-        for bid in self.bids:
-            now = self.gain(bid, known[bid.app]) if bid.app in known else 0.0
-            found += [(gain, bid, row) for row in bid.rows if (gain := self.gain(bid, row) - now) > 0]
-        return sorted(found, key=lambda each: -each[0])
 
     def _core(self, bids: Sequence[Bid]) -> Answer:
         """The program's optimum over these rows."""

@@ -3,8 +3,7 @@
 Where a row's GPUs come from is left out and only their number counts: all of them, and beside it those of the rows
 that one set of GPU types alone can meet (the one most asked for). So the best choice is at least as good as the
 auction's. When its rows go onto named nodes after all it *is* the auction's optimum, without any search: usual where
-many bidders compete. When they do not, it tells which rows a choice of a given worth can contain at all, and the
-integer program is built from those only.
+many bidders compete.
 
 At prices p of the two counts, u_i is the most that bidder i's gain exceeds what its GPUs cost. Every option then has a
 *loss*, u_i - (gain - p . GPUs) >= 0, as has what is not used, p . rest; and a choice is worth p . room + sum u_i less
@@ -109,12 +108,6 @@ class Knapsack:
             out.update(self._traced(self._last, rest, self._beside(used, rest, alone), last=True))
             yield {b.app: out[b.app] for b in self._bids if b.app in out}, max(least - self.beyond, 0.0)
 
-    def most(self, without: str | None) -> float:
-        """What no choice of all but one bidder is worth more than."""
-        for choice, short in self.best(without):
-            return short + sum(pick.gain for pick in choice.values())
-        return self._bound(without)
-
     def _bound(self, without: str | None) -> float:
         """What a choice without any loss would be worth."""
         most = sum(m for b, m in zip(self._bids, self._most, strict=True) if b.app != without)
@@ -160,28 +153,6 @@ class Knapsack:
             used = (used[0] - option.uses[0], used[1] - option.uses[1])
             if option.rows:
                 yield self._bids[i].app, option
-
-    def within(self, without: str | None, worth: float) -> list[Bid]:
-        """The other bids, less the rows that no choice worth `worth` or more contains."""
-        spare = self._bound(without) - worth  # what a choice may lose
-        others = [i for i, b in enumerate(self._bids) if b.app != without]
-        kept = [[o for o in self._options[i] if o.loss <= spare] for i in others]
-        at = [self._at[i] for i in others]
-        first = _Tables(kept, at, self._room, self._side)
-        last = _Tables(kept[::-1], at[::-1], self._room, self._side)
-        out = []
-        for k, i in enumerate(others):
-            bid, most = self._bids[i], self._most[i]
-            losses = [(r, _uses(r, self._narrow)) for r in bid.rows]
-            own = {r: most - self._gain(bid, r) + _cost(self._price, uses) for r, uses in losses}
-            left: dict[Uses, float] = {}  #: what the others lose when this bidder uses so many GPUs
-            for uses in {uses for r, uses in losses if own[r] <= spare and _fit(uses, self._room)}:
-                room = (self._room[0] - uses[0], self._room[1] - uses[1])
-                left[uses] = float(self._joined(first, k, last, len(others) - k - 1, room)[0].min())
-            rows = tuple(r for r, uses in losses if own[r] + left.get(uses, inf) <= spare)
-            if rows:
-                out.append(replace(bid, rows=rows))
-        return out
 
 
 class _Tables:

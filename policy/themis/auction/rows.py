@@ -372,14 +372,6 @@ def _met(mine: Demand, mask: int, asked: Mapping[int, Mapping[tuple[Gpus, bool],
     return False
 
 
-def met_by(row: Row, won: Row) -> bool:
-    """True if, whatever GPUs meet `won`, some of them would do for `row`; rows of one demand each."""
-    if len(row.demands) != 1 or len(won.demands) != 1:
-        return False
-    mine, theirs = row.demands[0], won.demands[0]
-    return set(mine.domain).issuperset(theirs.domain) and _no_more(mine, theirs)
-
-
 def _no_more(theirs: Demand, mine: Demand) -> bool:
     """True if where `mine` can be met, `theirs` (worth at least as much, on the same classes or more) can too."""
     if theirs.chunk > mine.chunk:

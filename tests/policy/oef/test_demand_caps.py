@@ -139,3 +139,27 @@ def test_who_has_all_that_it_can_use_holds_nobody_down() -> None:
     assert cooperative(u).x == pytest.approx(np.array([[2.0], [9.0]]))
     many = Users(np.ones((9, 1)), np.ones(9), np.array([*range(1, 9), 19.0]), np.array([55.0]))
     assert cooperative(many).x.sum() == pytest.approx(55.0)
+
+
+def test_that_there_are_no_more_gpus_of_its_types_is_no_demand() -> None:
+    """A tenant that runs on one type only was taken to be capped at what there is of it, and had all 14: with the
+    paper's envy rows, which nothing else is against, all together make 9 % more."""
+    gpus = {"a": 14, "b": 18, "c": 4}
+    rows = {
+        "t0": {"a": 2.0, "b": 2.0, "c": 1.0},
+        "t1": {"a": 1.0},
+        "t2": {"a": 1.0, "b": 1.2, "c": 1.3},
+        "t3": {"a": 1.0, "b": 2.0},
+    }
+    nodes = tuple(Node(f"n{t}", t, n) for t, n in gpus.items())
+    jobs = tuple(
+        Job(name, name, name, GpuRange(1, 1, None), throughput={t: {1: w} for t, w in row.items()})
+        for name, row in rows.items()
+    )
+    tenants = tuple(Tenant(name, 2.0 if name == "t1" else 1.0) for name in rows)
+    snapshot = Snapshot(Cluster(nodes, gpu_types=tuple(gpus)), jobs, tenants)
+    capped = decide(snapshot, "oef-cooperative")
+    paper = decide(snapshot, "oef-cooperative", {"demand_caps": False})
+    assert capped.solver is not None
+    assert capped.solver.termination is Termination.OPTIMAL
+    assert capped.certificate.throughput == pytest.approx(paper.certificate.throughput, rel=1e-6)

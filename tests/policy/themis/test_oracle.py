@@ -115,7 +115,7 @@ def test_the_knapsack_and_the_whole_program_agree_on_crowded_clusters(seed: int,
     snapshot = world(nodes, jobs, now=600.0, tenants=[Tenant(f"j{i}", cap=3 if i == 0 else None) for i in range(9)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(auction, "SETTLED", 0)
-        patch.setattr(auction, "BELOW", below)
+        patch.setattr(auction, "NEAR", below)
         quick = rounds(snapshot).outcome
         patch.setattr(auction.Knapsack, "fits", lambda bids, room: False)
         whole = rounds(snapshot).outcome
@@ -145,7 +145,6 @@ def test_two_types_in_whole_tables_and_in_windows(seed: int, cells: int) -> None
     snapshot = world(nodes, jobs, now=600.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(auction, "SETTLED", 0)
-        patch.setattr(auction, "MANY", 4)
         patch.setattr(knapsack, "CELLS", cells)
         patch.setattr(knapsack, "LEAST_SIDE", 1)
         quick = rounds(snapshot).outcome

@@ -182,7 +182,7 @@ def test_parameter_servers_stand_beside_the_workers_of_a_rigid_gang() -> None:
     greedy = (*BASE, *PS[:2], "--ps_resources", "memory=1G,vcores=1,gpu=1", *PS[4:])
     assert "GPUs are the workers'" in refused(*greedy, "--strict").message
     assert "a ps sees no GPU" in next(n.text for n in said(*greedy).lines if n.option == "--ps_resources")
-    assert "there is no ps" in refused(*BASE, "--ps_launch_cmd", "x").message
+    assert "there is no ps" in refused(*BASE, "--strict", "--ps_launch_cmd", "x").message
     assert "is missing" in refused(*BASE, "--num_ps", "1").message
     assert "need each other" in refused(*BASE, "--framework", "mxnet", *PS).message
     too_many = [*MXNET[:9], "2", *MXNET[10:], "--scheduler_launch_cmd", "s"]
