@@ -6,10 +6,14 @@ that raises or proposes what cannot be becomes `PolicyFailed`, which never carri
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+from operator import itemgetter, le
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ from policy.model import (
     BadInput,
     Decision,
     JobName,
+    NodeName,
     Proposal,
     Seconds,
     Snapshot,
@@ -39,6 +44,8 @@ from policy.throughput import Throughput
 
 #: Said of a decision behind which is a program that its own limits would have let go on.
 CLOCK = "the clock ended a program before its own limits did: another machine may decide otherwise"
+
+_NUMBER = re.compile("([0-9]+)")
 
 #: Whom a decision gives GPUs changes who has a part in a limit: it is made again with that, so often.
 MOST_AGAIN = 4
@@ -72,7 +79,7 @@ def decide(
 def judged(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Decision:
     """The decision of a policy with all its options: within the site's limits, in line by priority. Raises
     PolicyFailed; BadInput passes through."""
-    snapshot = away.prepared(line.lined_up(its_own(snapshot, entry)))
+    snapshot = away.prepared(line.lined_up(_in_order(its_own(snapshot, entry))))
     proposal, asked = None, None
     for _ in range(MOST_AGAIN):
         paid, unpaid = beyond.divided(snapshot, proposal)
@@ -109,9 +116,29 @@ def its_own(snapshot: Snapshot, entry: Entry) -> Snapshot:
     return replace(snapshot, policy=None, state=EMPTY)
 
 
+def _in_order(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with its nodes in the order of their names, numbers in them by what they are; the same object where
+    they are. Ties go by it: in which order a cluster lists its nodes says nothing, and may be another one each time."""
+    nodes = snapshot.cluster.nodes
+    places = [_place(node.name) for node in nodes]
+    if all(map(le, places, islice(places, 1, None))):
+        return snapshot
+    ordered = tuple(node for _, node in sorted(zip(places, nodes, strict=True), key=itemgetter(0)))
+    return replace(snapshot, cluster=replace(snapshot.cluster, nodes=ordered))
+
+
+@lru_cache(maxsize=1 << 16)
+def _place(name: NodeName) -> tuple[list[str | tuple[int, str]], NodeName]:
+    parts: list[str | tuple[int, str]] = []
+    for i, part in enumerate(_NUMBER.split(name)):
+        digits = part.lstrip("0")
+        parts.append((len(digits), digits) if i % 2 else part)
+    return parts, name
+
+
 def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Proposal:
     """What the policy proposes, checked to be possible. Raises PolicyFailed; BadInput passes through."""
-    able, _ = never.divided(away.prepared(line.lined_up(snapshot)), context.speeds)
+    able, _ = never.divided(away.prepared(line.lined_up(_in_order(snapshot))), context.speeds)
     return carrying.kept(able, _proposed(able, entry, options, context))
 
 

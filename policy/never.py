@@ -21,8 +21,9 @@ def divided(snapshot: Snapshot, speeds: Throughput) -> tuple[Snapshot, frozenset
     """The snapshot without the jobs that nothing could be given, and their names; the same object where there is
     none."""
     could = Could(snapshot, speeds)
-    waiting = [job for job in snapshot.jobs if not job.allocation]
-    unable = frozenset(job.name for job in waiting if not could(job) and job.work.left != 0)
+    unable = frozenset(
+        job.name for job in snapshot.jobs if not job.allocation and not could(job) and job.work.left != 0
+    )
     if not unable:
         return snapshot, unable
     return replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.name not in unable)), unable

@@ -55,8 +55,9 @@ class Site:
 
     def settle(self, job: Job, home: Mapping[NodeName, Gpus], per_gpu: float) -> None:
         self.homes[job.name] = dict(home)
+        load = self.load
         for node, n in home.items():
-            self._weigh(node, self.load[node] + n * per_gpu)
+            self._weigh(node, load[node] + n * per_gpu)
 
     def leave(self, job: Job, per_gpu: float) -> None:
         for node, n in self.homes.pop(job.name, {}).items():
@@ -141,22 +142,29 @@ def gpu_type(site: Site, home: Mapping[NodeName, Gpus]) -> GpuType:
 
 
 def types_by_worth(
-    job: Job, size: Gpus, tickets: Mapping[GpuType, float], demand: Mapping[GpuType, float], speeds: Throughput
+    rated: Sequence[tuple[GpuType, float]],
+    size: Gpus,
+    tickets: Mapping[GpuType, float],
+    demand: Mapping[GpuType, float],
 ) -> list[GpuType]:
     """The types to try for a job, best first (Algorithm 2, lines 4-7).
 
+    rated    its `rates` as a gang of `size`
     tickets  its tenant's entitled GPUs by type; demand: GPUs that the tenant's other jobs there request.
     The worth of a type is the job's rate there times the entitled GPUs it would put to use that its tenant's other
     jobs leave idle; where it adds none anywhere, the type whose entitlement is least crowded; of equals the newest.
     """
     ranked = []
-    for place, (t, rate) in enumerate(rates(job, size, speeds)):
+    place = 0
+    for t, rate in rated:
         have, there = tickets.get(t, 0.0), demand.get(t, 0.0)
         more = round(rate * added(have, there, size), 9) if have > there else 0.0
-        crowded = rate * min(1.0, have / (there + size))
-        ranked.append((-more, -crowded, -place, t))
+        wants = there + size
+        crowded = rate if have >= wants else rate * (have / wants)
+        ranked.append((-more, -crowded, place, t))
+        place -= 1
     ranked.sort()
-    return [t for _, _, _, t in ranked]
+    return [found[3] for found in ranked]
 
 
 def rates(job: Job, size: Gpus, speeds: Throughput) -> Sequence[tuple[GpuType, float]]:

@@ -84,6 +84,7 @@ class _Round:
         weights = {t.name: t.weight for t in snapshot.tenants}
         self._largest: dict[int, Gpus] = {}
         self._gangs: dict[object, Gpus] = {}
+        self._rated: dict[tuple[int, Gpus], Sequence[tuple[GpuType, float]]] = {}  #: `rates` of those that are alike
         self.working = sorted((j for j in snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
         self.size = {j.name: self._size(j) for j in self.working}
         self.jobs = [j for j in self.working if self.size[j.name]]
@@ -233,7 +234,11 @@ class _Round:
 
     def _house(self, job: Job, tickets: Mapping[GpuType, float], demand: dict[GpuType, float]) -> None:
         size = self.size[job.name]
-        for t in types_by_worth(job, size, tickets, demand, self.speeds):
+        alike = (self.speeds.kind(job), size)
+        rated = self._rated.get(alike)
+        if rated is None:
+            rated = self._rated[alike] = rates(job, size, self.speeds)
+        for t in types_by_worth(rated, size, tickets, demand):
             home = self.site.best(size, t, self.equal)
             if home:
                 self.site.settle(job, home, self.per_gpu[job.tenant])

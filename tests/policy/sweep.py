@@ -64,7 +64,7 @@ def faults(snapshot: Snapshot, policy: str, seed: int) -> Iterator[str]:
     if said(decide(parse(to_text(snapshot)), policy, options, seed=3, time_limit_s=PATIENCE_S)) != said(decision):
         yield "another answer to the same file"
     if places(decide(_shuffled(snapshot, seed), policy, options, seed=3, time_limit_s=PATIENCE_S)) != places(decision):
-        yield "another answer when jobs and tenants are told in another order"
+        yield "another answer when jobs, tenants and nodes are told in another order"
     yield from moved(snapshot, decision)
 
 
@@ -101,10 +101,11 @@ def moved(snapshot: Snapshot, decision: Decision) -> Iterator[str]:
 
 
 def _shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
-    rng, jobs, tenants = Random(seed), list(snapshot.jobs), list(snapshot.tenants)
-    rng.shuffle(jobs)
-    rng.shuffle(tenants)
-    return replace(snapshot, jobs=tuple(jobs), tenants=tuple(tenants))
+    rng, jobs, tenants, nodes = Random(seed), list(snapshot.jobs), list(snapshot.tenants), list(snapshot.cluster.nodes)
+    for listed in (jobs, tenants, nodes):
+        rng.shuffle(listed)
+    cluster = replace(snapshot.cluster, nodes=tuple(nodes))
+    return replace(snapshot, cluster=cluster, jobs=tuple(jobs), tenants=tuple(tenants))
 
 
 def main() -> None:

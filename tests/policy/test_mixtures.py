@@ -46,10 +46,11 @@ def said(decision: Decision) -> str:
 def test_feasible_the_same_again_in_any_order_and_nothing_idle_but_for_a_reason_of_the_list(
     snapshot: Snapshot, order: Random, otherwise: bool
 ) -> None:
-    jobs, tenants = list(snapshot.jobs), list(snapshot.tenants)
-    order.shuffle(jobs)
-    order.shuffle(tenants)
-    other = replace(snapshot, jobs=tuple(jobs), tenants=tuple(tenants))
+    jobs, tenants, nodes = list(snapshot.jobs), list(snapshot.tenants), list(snapshot.cluster.nodes)
+    for listed in (jobs, tenants, nodes):
+        order.shuffle(listed)
+    cluster = replace(snapshot.cluster, nodes=tuple(nodes))
+    other = replace(snapshot, cluster=cluster, jobs=tuple(jobs), tenants=tuple(tenants))
     for policy in POLICIES:
         options = OTHERWISE.get(policy, {}) if otherwise else {}
         decision = decide(snapshot, policy, options, seed=3)

@@ -202,7 +202,8 @@ class Worker:
             deadline = time.monotonic() + question.limit_s + SLACK_S
             assert process.stdin is not None and process.stdout is not None
             _write(process.stdin.fileno(), packed(pickling.dumps(question)), deadline)
-            reply = replies.loads(_read(process.stdout.fileno(), deadline))
+            most = replies.most_bytes(question.snapshot)
+            reply = replies.loads(_read(process.stdout.fileno(), deadline, most))
         except TimeoutError:
             self.close()
             return f"policy {question.policy} did not answer within {question.limit_s:g} s and was ended"
@@ -278,11 +279,11 @@ def _write(fd: int, data: bytes, deadline: float) -> None:
             continue
 
 
-def _read(fd: int, deadline: float) -> bytes:
+def _read(fd: int, deadline: float, most: int) -> bytes:
     os.set_blocking(fd, False)
     (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size, deadline))
-    if length > replies.MOST_BYTES:
-        raise ValueError(f"it says {length} bytes, and {replies.MOST_BYTES} are the most")
+    if length > most:
+        raise ValueError(f"it says {length} bytes, and {most} are the most")
     return _exactly(fd, length, deadline)
 
 

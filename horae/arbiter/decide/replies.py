@@ -16,13 +16,14 @@ from pydantic_core import from_json, to_json
 
 from horae.journal.codec import Plain, given, plain
 from horae.journal.quiet import quiet
-from policy.model import Certificate, Code, Decision, JobName, Reason, SolverSummary, TenantShare
+from policy.model import Certificate, Code, Decision, JobName, Reason, Snapshot, SolverSummary, TenantShare
 
 #: What a policy's process sends back: what it answered or None, what it raised, jobs left out and why.
 Reply = tuple[object, str, Mapping[JobName, str]]
 
-#: Bytes of one reply: a hundred times what a policy says of 10,000 jobs is none.
-MOST_BYTES = 1 << 26
+#: Bytes of one reply at most: so many, and for each job and GPU of the question so many more. A job of which reasons,
+#: state and shares are told takes some 400.
+MOST_BYTES, MOST_OF_A_JOB, MOST_OF_A_GPU = 1 << 26, 1 << 11, 1 << 8
 
 _REASON = tuple(f.name for f in fields(Reason))
 _OTHERS = tuple(f.name for f in fields(Decision) if f.name != "reasons")
@@ -53,6 +54,11 @@ class _Sent:
 
 _FORM: TypeAdapter[tuple[_Sent | None, str, dict[str, str]]] = TypeAdapter(tuple[_Sent | None, str, dict[str, str]])
 _CODES: dict[Any, Code] = {str(code): code for code in Code}
+
+
+def most_bytes(snapshot: Snapshot) -> int:
+    gpus = sum(node.gpus for node in snapshot.cluster.nodes)
+    return MOST_BYTES + MOST_OF_A_JOB * len(snapshot.jobs) + MOST_OF_A_GPU * gpus
 
 
 def dumps(reply: Reply) -> bytes:

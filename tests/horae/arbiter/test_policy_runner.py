@@ -192,6 +192,18 @@ def test_an_answer_without_bounds_is_not_read(worker: Worker) -> None:
     assert "are the most" in worker.ask(question()).why_not
 
 
+def test_an_answer_for_many_jobs_may_be_as_long_as_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gandiva-fair's of 100,000 jobs has 42 MB: with half as many more, each of its answers was refused."""
+    monkeypatch.setattr(replies, "MOST_BYTES", 1 << 12)
+    jobs = tuple(replace(SNAPSHOT.jobs[0], name=str(i)) for i in range(1000))
+    many = replace(question(), snapshot=replace(SNAPSHOT, jobs=jobs), policy="fifo")
+    worker = Worker()
+    answer = worker.ask(many)
+    worker.close()
+    assert answer.decision is not None, answer.why_not
+    assert set(answer.decision.reasons) == {job.name for job in jobs}
+
+
 def test_what_would_run_as_root_is_horaes_own(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = Entry("mine", "The author's own.", "mylab.mine:decide", "-", "-")
     known = {"mine": mine, **catalogue.entries()}
