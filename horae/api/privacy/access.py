@@ -58,12 +58,18 @@ def trial(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[st
 
 def app(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
     """An app as `caller` may see it: its trials' losses and settings are their owners'."""
-    return dict(data) if all(whole(owner, caller, site) for owner in data["owners"]) else public.app(data)
+    if all(whole(owner, caller, site) for owner in data["owners"]):
+        return dict(data)
+    return public.app(data)
 
 
 def apps(data: Iterable[Mapping[str, Any]], caller: Caller, site: AccessRules) -> list[dict[str, Any]]:
     """An app's row counts all its jobs: there is none where one of them is hidden."""
-    return [app(row, caller, site) for row in data if all(seen(owner, caller, site) for owner in row["owners"])]
+    found = []
+    for row in data:
+        if all(seen(owner, caller, site) for owner in row["owners"]):
+            found.append(app(row, caller, site))
+    return found
 
 
 def about(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
@@ -92,7 +98,10 @@ def counted(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[
 def numbers(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
     """The status that numbers are made of: how others use their GPUs is left out, as everywhere."""
     data = counted(data, caller, site)
-    shown = [j if whole(j["owner"], caller, site) else public.only(j, public.JOB) for j in data["jobs"]]
+    shown = []
+    for each in data["jobs"]:
+        all_of = whole(each["owner"], caller, site)
+        shown.append(each if all_of else public.only(each, public.JOB))
     return {**data, "jobs": shown}
 
 

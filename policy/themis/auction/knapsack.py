@@ -81,7 +81,7 @@ class Knapsack:
         self._side, self._at = _side(options, self._room), at
         self._whole = self._side == (self._room[0] + 1, self._room[1] + 1)
         mine, all_of = (np.arange(side) for side in self._side)
-        self._whole_cost = self._price[0] * mine[:, None] + self._price[1] * all_of[None, :]  #: of GPUs from none on
+        self._whole_cost = self._cost_of(mine, all_of)  #: of GPUs from none on
         self._first = _Tables(self._options, at, self._room, self._side)
         self._last = _Tables(self._options[::-1], at[::-1], self._room, self._side)
         #: No choice that loses less than this was left out.
@@ -103,9 +103,11 @@ class Knapsack:
             return
         scale = SAME * max(self._bound(without), 1.0)
         for state in np.argwhere(loss <= least + scale)[-TRIES:][::-1]:
-            used = (int(state[0]) + self._first.low[at][0], int(state[1]) + self._first.low[at][1])
+            low = self._first.low[at]
+            used = (int(state[0]) + low[0], int(state[1]) + low[1])
+            beside = self._beside(used, rest, alone)
             out = dict(self._traced(self._first, at, used, last=False))
-            out.update(self._traced(self._last, rest, self._beside(used, rest, alone), last=True))
+            out.update(self._traced(self._last, rest, beside, last=True))
             yield {b.app: out[b.app] for b in self._bids if b.app in out}, max(least - self.beyond, 0.0)
 
     def _bound(self, without: str | None) -> float:
@@ -119,19 +121,25 @@ class Knapsack:
         if self._whole:  # no window: what is left them lies backwards beside what is used
             inside = slice(room[0] + 1), slice(room[1] + 1)
             alone = last.loss[rest] - self._whole_cost
-            beside = _least_within(alone[inside])[::-1, ::-1] + self._whole_cost[inside][::-1, ::-1]
-            return first.loss[at][inside] + beside, alone
-        narrow, wide = self._grid(last, rest)
-        alone = last.loss[rest] - self._price[0] * narrow[:, None] - self._price[1] * wide[None, :]
+            beside = _least_within(alone[inside]) + self._whole_cost[inside]
+            return first.loss[at][inside] + beside[::-1, ::-1], alone
+        alone = last.loss[rest] - self._cost_of(*self._grid(last, rest))
         closed = _least_within(alone)
         mine, all_of = self._grid(first, at)
         left, left_all = room[0] - mine, room[1] - all_of
-        i, j = left - last.low[rest][0], left_all - last.low[rest][1]
-        beside = closed[np.ix_(np.clip(i, 0, self._side[0] - 1), np.clip(j, 0, self._side[1] - 1))]
-        cost = self._price[0] * left[:, None] + self._price[1] * left_all[None, :]
-        out = first.loss[at] + beside + cost
-        out[i < 0, :] = out[:, j < 0] = inf
+        low = last.low[rest]
+        i, j = left - low[0], left_all - low[1]
+        rows = np.clip(i, 0, self._side[0] - 1)
+        columns = np.clip(j, 0, self._side[1] - 1)
+        beside = closed[np.ix_(rows, columns)]
+        out = first.loss[at] + beside + self._cost_of(left, left_all)
+        out[i < 0, :] = inf
+        out[:, j < 0] = inf
         return out, alone
+
+    def _cost_of(self, narrow: NDArray[np.intp], wide: NDArray[np.intp]) -> Table:
+        """What so many GPUs cost, by both counts."""
+        return self._price[0] * narrow[:, None] + self._price[1] * wide[None, :]
 
     def _grid(self, tables: _Tables, at: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         low = tables.low[at]
@@ -184,18 +192,22 @@ class _Tables:
                 if gone.size:
                     self.beyond = min(self.beyond, float(gone.min()) + option.loss)
         if begin[0] < end[0] and begin[1] < end[1]:
-            i = begin[0] + option.uses[0] + self.low[k][0] - self.low[k + 1][0]
-            j = begin[1] + option.uses[1] + self.low[k][1] - self.low[k + 1][1]
+            low, after = self.low[k], self.low[k + 1]
+            i = begin[0] + option.uses[0] + low[0] - after[0]
+            j = begin[1] + option.uses[1] + low[1] - after[1]
             into = now[i : i + end[0] - begin[0], j : j + end[1] - begin[1]]
-            np.minimum(into, before[begin[0] : end[0], begin[1] : end[1]] + option.loss, out=into)
+            come = before[begin[0] : end[0], begin[1] : end[1]]
+            np.minimum(into, come + option.loss, out=into)
 
     def taken(self, k: int, used: Uses, options: Sequence[Pick]) -> Pick:
         """What bidder k takes where the first k + 1 use so much."""
         (a, b), (c, d) = self.low[k + 1], self.low[k]
+        _, wide, high = self.loss.shape
         loss = self.loss[k + 1, used[0] - a, used[1] - b]
         for option in options:
-            i, j = used[0] - option.uses[0] - c, used[1] - option.uses[1] - d
-            inside = 0 <= i < self.loss.shape[1] and 0 <= j < self.loss.shape[2]
+            i = used[0] - option.uses[0] - c
+            j = used[1] - option.uses[1] - d
+            inside = 0 <= i < wide and 0 <= j < high
             if inside and self.loss[k, i, j] + option.loss == loss:
                 return option
         raise AssertionError("a state that no option leads to")
@@ -226,7 +238,8 @@ def _fit(uses: Uses, room: Uses) -> bool:
 
 
 def _uses(row: Row, narrow: frozenset[int]) -> Uses:
-    return (row.gpus if narrow.issuperset(i for d in row.demands for i in d.domain) else 0, row.gpus)
+    alone = all(narrow.issuperset(d.domain) for d in row.demands)
+    return (row.gpus if alone else 0, row.gpus)
 
 
 def _narrow(bids: Sequence[Bid], classes: Sequence[NodeClass]) -> frozenset[int]:
@@ -289,11 +302,14 @@ def _prices(options: Sequence[Sequence[Pick]], room: Uses) -> tuple[tuple[float,
     )
     if not found.has_solution:
         return (0.0, 0.0), [(0.0, 0.0)] * n
-    at = [[0.0, 0.0] for _ in options]
+    at = [(0.0, 0.0) for _ in options]
     for (i, option), x in zip(flat, found.values, strict=True):
-        at[i][0] += float(x) * option.uses[0]
-        at[i][1] += float(x) * option.uses[1]
-    return (max(float(found.prices[n]), 0.0), max(float(found.prices[n + 1]), 0.0)), [(a, b) for a, b in at]
+        part = float(x)
+        narrow, wide = at[i]
+        at[i] = (narrow + part * option.uses[0], wide + part * option.uses[1])
+    narrow = max(float(found.prices[n]), 0.0)
+    wide = max(float(found.prices[n + 1]), 0.0)
+    return (narrow, wide), at
 
 
 def settled(choice: Choice, classes: Sequence[NodeClass]) -> dict[str, Row]:
