@@ -4,7 +4,6 @@ finer than by Slurm's stamps. Pure but for a memory of the last."""
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -239,13 +238,16 @@ def one_by_one(
 def _stuck(rows: Mapping[JobId, JobRow], memo_of: Callable[[JobId], Memo]) -> list[list[JobId]]:
     """Jobs alike, where Slurm did not start one of them."""
     own = {job: row for job, row in rows.items() if keeps_shape(row)}
-    stuck = {_alike(row) for job, row in own.items() if _refused(memo_of(job))}
-    if not stuck:
-        return []
-    members = defaultdict[_Likeness, list[JobId]](list)
+    stuck = [row for job, row in own.items() if _refused(memo_of(job))]
+    members: dict[_Likeness, list[JobId]] = {_alike(row): [] for row in stuck}
+    whose = {(row.uid, row.partition) for row in stuck}  # soon told: tags are compared of their jobs alone
     for job, row in own.items():
-        members[_alike(row)].append(job)
-    return [members[what] for what in stuck]
+        if (row.uid, row.partition) not in whose:
+            continue
+        mine = members.get(_alike(row))
+        if mine is not None:
+            mine.append(job)
+    return list(members.values())
 
 
 def _free(names: Iterable[JobId], jobs: Mapping[JobId, ObservedJob]) -> list[JobId]:
